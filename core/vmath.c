@@ -1,0 +1,89 @@
+#include "core/vmath.h"
+
+#include <math.h>
+
+/* glibc's vector variants (libmvec) are declared only under -ffast-math, which gives up NaN; declaring them here
+ * lets an `omp simd` loop use them without it.  They are within 4 units in the last place. */
+#ifdef MLA_LIBMVEC
+#pragma omp declare simd notinbranch
+extern float expf(float);
+#pragma omp declare simd notinbranch
+extern float erff(float);
+#pragma omp declare simd notinbranch
+extern double exp(double);
+#pragma omp declare simd notinbranch
+extern double erf(double);
+#define VECTOR_LOOP _Pragma("omp simd")
+#else
+#define VECTOR_LOOP /* nothing to call in a vector loop: clang would warn that it stays scalar */
+#endif
+
+#ifdef MLA_DOUBLE
+#define EXP exp
+#define ERF erf
+#else
+#define EXP expf
+#define ERF erff
+#endif
+
+static const double INVERSE_SQRT2 = 0.70710678118654752440, INVERSE_SQRT_2PI = 0.39894228040143267794;
+
+void mla_vec_exp(size_t n, real *y, const real *x, real shift) {
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++) y[i] = EXP(x[i] - shift);
+}
+
+void mla_vec_gelu(size_t n, real *y, real *slope, const real *x) {
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++) {
+        const real a = x[i];
+        const real distribution = REAL(0.5) * (1 + ERF(a * REAL(INVERSE_SQRT2)));
+        const real density = REAL(INVERSE_SQRT_2PI) * EXP(REAL(-0.5) * a * a);
+        slope[i] = distribution + a * density;
+        y[i] = a * distribution;
+    }
+}
+
+void mla_vec_elu1(size_t n, real *y, const real *x) {
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++) {
+        const real a = x[i];
+        const real e = EXP(a > 0 ? 0 : a); /* written so that a NaN stays one */
+        y[i] = a > 0 ? a + 1 : e;
+    }
+}
+
+const char *mla_vec_isa(void) {
+#if defined(__AVX512F__)
+    return "AVX-512";
+#elif defined(__AVX2__)
+    return "AVX2 + FMA";
+#elif defined(__AVX__)
+    return "AVX";
+#elif defined(__SSE2__)
+    return "SSE2 (baseline x86-64)";
+#elif defined(__ARM_NEON)
+    return "NEON";
+#else
+    return "scalar";
+#endif
+}
+
+int mla_vec_isa_supported(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_cpu_init();
+#if defined(__AVX512F__)
+    if (!__builtin_cpu_supports("avx512f")) return 0;
+#endif
+#if defined(__AVX2__)
+    if (!__builtin_cpu_supports("avx2")) return 0;
+#endif
+#if defined(__FMA__)
+    if (!__builtin_cpu_supports("fma")) return 0;
+#endif
+#if defined(__AVX__)
+    if (!__builtin_cpu_supports("avx")) return 0;
+#endif
+#endif
+    return 1;
+}

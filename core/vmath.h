@@ -1,0 +1,26 @@
+/* Elementwise functions over arrays, written so that the compiler uses the C library's vector variants. */
+#ifndef MLA_CORE_VMATH_H
+#define MLA_CORE_VMATH_H
+
+#include <stddef.h>
+
+#include "core/real.h"
+
+/* y[i] = exp(x[i] - shift); y may be x.  Returns nothing: sums are taken by the caller in its own order. */
+void mla_vec_exp(size_t n, real *y, const real *x, real shift);
+
+/* Exact GELU, y = x Phi(x), and its derivative slope = Phi(x) + x phi(x), Phi and phi the standard normal
+ * distribution and density (Hendrycks & Gimpel, arXiv 1606.08415).  y and slope may be x. */
+void mla_vec_gelu(size_t n, real *y, real *slope, const real *x);
+
+/* y[i] = elu(x[i]) + 1: x + 1 for x > 0, exp(x) otherwise (Katharopoulos et al., arXiv 2006.16236). */
+void mla_vec_elu1(size_t n, real *y, const real *x);
+
+/* Which vector instructions this file was compiled for, e.g. "AVX2 + FMA". */
+const char *mla_vec_isa(void);
+
+/* False when the processor lacks instructions that this build uses; the program then says so and ends before it
+ * could crash. */
+int mla_vec_isa_supported(void);
+
+#endif
