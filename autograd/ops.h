@@ -1,0 +1,74 @@
+/* The operations that models are built from.
+ *
+ * Shapes: B images, N tokens, C channels, h heads, d = C / h.  Each function records one operation on the tape and
+ * returns its result; formulas, gradients and sources stand in autograd/ops/<operation>.c and docs/math.md.  Inputs
+ * marked "view" may be column ranges (mla_columns); all others are contiguous.  MLA_NO_VAR leaves an optional input out.
+ */
+#ifndef MLA_AUTOGRAD_OPS_H
+#define MLA_AUTOGRAD_OPS_H
+
+#include "autograd/tape.h"
+
+typedef enum mla_activation { MLA_IDENTITY, MLA_GELU } mla_activation;
+typedef enum mla_feature_map { MLA_FEATURE_RELU, MLA_FEATURE_ELU1 } mla_feature_map;
+
+/* y = activation(x W^T + b) + residual.  x (..., in) view, W (out, in) or (out, in / k, k ..) read as a matrix,
+ * b (out) optional, residual (..., out) optional -> (..., out). */
+mla_var mla_linear(mla_tape *tape, mla_var x, mla_var weight, mla_var bias, mla_var residual, mla_activation activation);
+
+/* y = (x - mean) / sqrt(variance + eps) * gamma + beta over the last dimension.  x (..., C) -> (..., C). */
+mla_var mla_layer_norm(mla_tape *tape, mla_var x, mla_var gamma, mla_var beta, double eps);
+
+/* y = x Phi(x), exact.  x (...) -> (...). */
+mla_var mla_gelu(mla_tape *tape, mla_var x);
+
+/* y = x + scale_b f for image b.  x, f (B, ...) -> (B, ...); scale (B) or NULL for ones, kept by the caller until
+ * backward is done (mla_tape_alloc). */
+mla_var mla_residual(mla_tape *tape, mla_var x, mla_var f, const real *scale);
+
+/* Stochastic depth (Huang et al., arXiv 1603.09382): y = x + f k_b / (1 - rate), k_b drawn once an image: 0 with
+ * probability `rate`, else 1.  keep (B): uniform numbers on [0, 1), one an image, from the caller's random stream. */
+mla_var mla_drop_path(mla_tape *tape, mla_var x, mla_var f, double rate, const double *uniform);
+
+/* y = x + position.  x (B, N, C), position (1, N, C) -> (B, N, C). */
+mla_var mla_position(mla_tape *tape, mla_var x, mla_var position);
+
+/* Patches of planar images as rows.  x (B, c, S, S) -> (B, (S / p)^2, c p p), columns ordered (channel, row, column). */
+mla_var mla_patches(mla_tape *tape, mla_var x, size_t patch);
+/* The same from tokens on a grid.  x (B, side^2, C) -> (B, (side / p)^2, C p p), columns ordered (channel, row, column). */
+mla_var mla_patches_grid(mla_tape *tape, mla_var x, size_t side, size_t patch);
+
+/* y = residual + depthwise k x k convolution of x on the (height, width) token grid, zero padding, stride 1, as
+ * torch.nn.Conv2d(C, C, k, padding=k // 2, groups=C).  x (B, N, C) view, weight (C, 1, k, k), bias (C), residual
+ * (B, N, C) optional -> (B, N, C). */
+mla_var mla_depthwise_conv(mla_tape *tape, mla_var x, mla_var weight, mla_var bias, mla_var residual, size_t height,
+                           size_t width);
+
+/* y = mean over tokens.  x (B, N, C) -> (B, C). */
+mla_var mla_token_mean(mla_tape *tape, mla_var x);
+
+/* y = softmax(q k^T / sqrt(d)) v per head, in tiles: no N x N memory.  q, k, v (B, N, C) views -> (B, N, C). */
+mla_var mla_softmax_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads);
+
+/* y_n = f(q_n) S / (f(q_n) . z + eps), S = mean_m f(k_m)^T v_m, z = mean_m f(k_m), per head.
+ * q, k, v (B, N, C) views -> (B, N, C). */
+mla_var mla_linear_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads, mla_feature_map map,
+                             double eps);
+
+/* Products of reflections folded into a projection: for each head and block, rows of W become P^T rows with
+ * P = H(v_1) ... H(v_r), for the q part (rows 0 .. C - 1) and the k part (C .. 2C - 1) alike; the rest is copied.
+ * W (3C, K) or (3C), v (h, C / (h b), r, b) -> W's shape. */
+mla_var mla_block_reflect(mla_tape *tape, mla_var weight, mla_var v);
+
+/* Channel pairs (2i, 2i + 1) of q and k turn by t_i = T tanh(a_i (l_i - mean_j l_j) + c_i), l_i = log(s_i + 1e-6), s_i
+ * the variance of the pair over the tokens, mean over q and k.  qk (B, N, 2C) view, a, c (C / 2) -> (B, N, 2C). */
+mla_var mla_pair_angle(mla_tape *tape, mla_var qk, mla_var a, mla_var c, double angle_max);
+
+/* Both halves of the channels times X = H(u_1) ... H(u_r) in R^C.  qk (B, N, 2C) view, u (r, C) -> (B, N, 2C). */
+mla_var mla_cross_reflect(mla_tape *tape, mla_var qk, mla_var u);
+
+/* Loss of each image, -sum_k t_k log softmax(logits)_k with t = (1 - smoothing) target + smoothing / K.  logits (B, K),
+ * labels (B) or, if NULL, soft targets (B, K); both kept by the caller until backward is done -> (B). */
+mla_var mla_cross_entropy(mla_tape *tape, mla_var logits, const int *labels, const real *soft, double smoothing);
+
+#endif

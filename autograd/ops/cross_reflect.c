@@ -1,0 +1,162 @@
+/* cross_reflect: q and k times X = H(u_1) ... H(u_r) in R^C, across all heads, in the compact WY form (Schreiber & Van
+ * Loan, SIAM J. Sci. Stat. Comput. 10, 1989) with unit vectors u:
+ *
+ *   T^-1 = strict upper triangle of U U^T + I / 2          (r, r); a vector that counts as zero leaves T's row to itself
+ *   s = x U^T,   y = x - (s T) U                           two thin products a token instead of a C x C one
+ *
+ *   k = dy U^T,  dx += dy - (k T^T) U
+ *   dT = -s^T k (sum over tokens),  dTinv = -T^T dT T^T,  dG = strict upper triangle of dTinv
+ *   dU = -(s T)^T dy - T (k^T x) + (dG + dG^T) U           sums over tokens
+ *   du is then made orthogonal to u and divided by the vector's length (reflection.h)
+ *
+ * r is small (2 by default), so each token's row is read once and the r products are taken while it is in cache.
+ * Saved: s, U, T and the inverse lengths.
+ */
+#include <string.h>
+
+#include "autograd/ops.h"
+#include "autograd/ops/reflection.h"
+
+enum { X, VECTORS };
+enum { MAX_REFLECTIONS = 64 };
+
+static void plan(const mla_op_args *args, mla_op_plan *plan) {
+    const mla_tensor *x = &args->in[X], *v = &args->in[VECTORS];
+    MLA_REQUIRE(x->ndim == 3 && v->ndim == 2 && mla_tensor_contiguous(v) && x->shape[2] == 2 * v->shape[1] &&
+                    v->shape[0] <= MAX_REFLECTIONS,
+                "cross_reflect: qk %s, vectors %s", mla_shape_text(x), mla_shape_text(v));
+    plan->ndim = 3;
+    memcpy(plan->shape, x->shape, sizeof plan->shape);
+    const size_t r = v->shape[0], channels = v->shape[1], rows = 2 * mla_tensor_rows(x);
+    plan->saved = rows * r + r * channels + r * r + r;
+    plan->scratch = 2 * r * channels + r * r;
+    plan->flops = 4.0 * (double)mla_tensor_count(x) * (double)r;
+}
+
+typedef struct saved {
+    real *s, *unit, *t, *inverse; /* (rows, r), (r, C), (r, r), (r) */
+} saved;
+
+static saved saved_of(const mla_op_args *args) {
+    const size_t r = args->in[VECTORS].shape[0], channels = args->in[VECTORS].shape[1];
+    saved p = {.s = args->saved};
+    p.unit = p.s + 2 * mla_tensor_rows(&args->in[X]) * r;
+    p.t = p.unit + r * channels;
+    p.inverse = p.t + r * r;
+    return p;
+}
+
+/* Row `n` of q and k in turn: token n / 2, half n % 2. */
+static size_t row_offset(const mla_tensor *t, size_t n) { return n / 2 * t->stride + n % 2 * (t->shape[2] / 2); }
+
+/* T, upper triangular, by back substitution of T^-1 T = I. */
+static void compact_factor(real *t, const real *unit, size_t r, size_t channels) {
+    memset(t, 0, r * r * sizeof(real));
+    for (size_t i = r; i-- > 0;) {
+        t[i * r + i] = 2;
+        for (size_t l = i + 1; l < r; l++) {
+            double dot = 0;
+            for (size_t c = 0; c < channels; c++) dot += (double)unit[i * channels + c] * (double)unit[l * channels + c];
+            for (size_t j = l; j < r; j++) t[i * r + j] -= (real)(2 * dot) * t[l * r + j];
+        }
+    }
+}
+
+static real dot(const real *restrict a, const real *restrict b, size_t n) {
+    real sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+static void add_scaled(real *restrict y, real factor, const real *restrict x, size_t n) {
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) y[i] += factor * x[i];
+}
+
+/* out = s T, or s T^T. */
+static void times_factor(real *out, const real *s, const real *t, size_t r, bool transpose) {
+    for (size_t j = 0; j < r; j++) {
+        out[j] = 0;
+        for (size_t i = 0; i < r; i++) out[j] += s[i] * (transpose ? t[j * r + i] : t[i * r + j]);
+    }
+}
+
+static void forward(mla_op_args *args) {
+    const mla_tensor *x = &args->in[X], *v = &args->in[VECTORS];
+    const size_t r = v->shape[0], channels = v->shape[1], rows = 2 * mla_tensor_rows(x);
+    const saved p = saved_of(args);
+    for (size_t j = 0; j < r; j++)
+        p.inverse[j] = mla_reflection_unit(p.unit + j * channels, v->data + j * channels, channels);
+    compact_factor(p.t, p.unit, r, channels);
+    for (size_t n = 0; n < rows; n++) {
+        const real *in = x->data + row_offset(x, n);
+        real *y = args->out.data + n * channels, *s = p.s + n * r, st[MAX_REFLECTIONS];
+        for (size_t j = 0; j < r; j++) s[j] = dot(in, p.unit + j * channels, channels);
+        times_factor(st, s, p.t, r, false);
+        memcpy(y, in, channels * sizeof(real));
+        for (size_t j = 0; j < r; j++) add_scaled(y, -st[j], p.unit + j * channels, channels);
+    }
+}
+
+/* dG + dG^T from S^T K: dTinv = -T^T (-S^T K) T^T = T^T (S^T K) T^T. */
+static void factor_gradient(real *symmetric, const real *sk, const real *t, size_t r) {
+    for (size_t i = 0; i < r; i++) symmetric[i * r + i] = 0;
+    for (size_t i = 0; i < r; i++)
+        for (size_t j = i + 1; j < r; j++) {
+            double sum = 0;
+            for (size_t a = 0; a < r; a++)
+                for (size_t b = 0; b < r; b++) sum += (double)t[a * r + i] * (double)sk[a * r + b] * (double)t[j * r + b];
+            symmetric[i * r + j] = symmetric[j * r + i] = (real)sum;
+        }
+}
+
+/* Adds the rest of dU to du (which holds -(s T)^T dy), projects and scales, and adds it to dv. */
+static void vector_gradient(const mla_op_args *args, real *du, const real *kx, const real *sk) {
+    const size_t r = args->in[VECTORS].shape[0], channels = args->in[VECTORS].shape[1];
+    const saved p = saved_of(args);
+    real symmetric[MAX_REFLECTIONS * MAX_REFLECTIONS];
+    factor_gradient(symmetric, sk, p.t, r);
+    for (size_t j = 0; j < r; j++) {
+        real *row = du + j * channels;
+        for (size_t l = 0; l < r; l++) {
+            add_scaled(row, -p.t[j * r + l], kx + l * channels, channels);
+            add_scaled(row, symmetric[j * r + l], p.unit + l * channels, channels);
+        }
+        const real along = dot(row, p.unit + j * channels, channels);
+        add_scaled(row, -along, p.unit + j * channels, channels);
+        add_scaled(args->din[VECTORS].data + j * channels, p.inverse[j], row, channels);
+    }
+}
+
+static void backward(mla_op_args *args) {
+    const mla_tensor *x = &args->in[X], *dx = &args->din[X];
+    const size_t r = args->in[VECTORS].shape[0], channels = args->in[VECTORS].shape[1], rows = 2 * mla_tensor_rows(x);
+    const saved p = saved_of(args);
+    real *du = args->scratch, *kx = du + r * channels, *sk = kx + r * channels;
+    memset(args->scratch, 0, (2 * r * channels + r * r) * sizeof(real));
+    for (size_t n = 0; n < rows; n++) {
+        const real *in = x->data + row_offset(x, n), *dy = args->dout.data + n * channels, *s = p.s + n * r;
+        real k[MAX_REFLECTIONS], kt[MAX_REFLECTIONS], st[MAX_REFLECTIONS];
+        for (size_t j = 0; j < r; j++) k[j] = dot(dy, p.unit + j * channels, channels);
+        times_factor(kt, k, p.t, r, true);
+        times_factor(st, s, p.t, r, false);
+        if (dx->data) {
+            real *out = dx->data + row_offset(dx, n);
+            add_scaled(out, 1, dy, channels);
+            for (size_t j = 0; j < r; j++) add_scaled(out, -kt[j], p.unit + j * channels, channels);
+        }
+        for (size_t j = 0; args->din[VECTORS].data && j < r; j++) {
+            add_scaled(du + j * channels, -st[j], dy, channels);
+            add_scaled(kx + j * channels, k[j], in, channels);
+            for (size_t l = 0; l < r; l++) sk[j * r + l] += s[j] * k[l];
+        }
+    }
+    if (args->din[VECTORS].data) vector_gradient(args, du, kx, sk);
+}
+
+const mla_op mla_op_cross_reflect = {"cross_reflect", plan, forward, backward};
+
+mla_var mla_cross_reflect(mla_tape *tape, mla_var qk, mla_var u) {
+    return mla_record(tape, MLA_OP_CROSS_REFLECT, (mla_var[MLA_MAX_INPUTS]){qk, u, MLA_NO_VAR, MLA_NO_VAR}, NULL, 0);
+}
