@@ -1,0 +1,133 @@
+#include "train/cmd_data.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/dataset_kind.h"
+#include "train/interrupt.h"
+
+static const char usage[] =
+    "Usage: mirrorla data list\n"
+    "       mirrorla data verify SET [--path PATH] [--size N] [--class-order ORDER]\n"
+    "       mirrorla data prepare SET [--path PATH] --out DIR\n"
+    "\n"
+    "list      the data sets, and what data.path points at for each\n"
+    "verify    reads every image of both splits; prints classes, counts, mean and deviation,\n"
+    "          and each file that can't be read (then the exit status is 1)\n"
+    "prepare   cifar10, cifar100: unpacks the archive into DIR (training also reads the archive itself);\n"
+    "          twins: writes the set in CIFAR-10's binary layout, and a picture of it\n"
+    "\n"
+    "  --path PATH          where the set is (default: auto, which looks in $MLA_DATA, ./data, .,\n"
+    "                       ~/.cache/mirrorla and ~/data)\n"
+    "  --out DIR            folder to write to; made if need be\n"
+    "  --size N             side of the images as the model sees them, pixels (default: 32)\n"
+    "  --class-order ORDER  of class folders: torchvision (plain, default) or natural (numbers by value)\n"
+    "  --help               this text\n"
+    "\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted.\n";
+
+typedef struct data_arguments {
+    const char *verb, *set, *path, *out, *size, *order;
+    bool prepare, help;
+} data_arguments;
+
+static int list_sets(void) {
+    const mla_set_kind *kind = NULL;
+    for (int set = 0; (kind = mla_set_kind_get(set)); set++) printf("%-14s %s\n", kind->name, kind->expects);
+    return 0;
+}
+
+static int fail_usage(const char *format, const char *what) {
+    fprintf(stderr, "mirrorla data: ");
+    fprintf(stderr, format, what);
+    fprintf(stderr, "; see mirrorla data --help\n");
+    return mla_status_exit_code(MLA_INVALID);
+}
+
+/* 0, or the exit code of wrong usage. */
+static int parse(data_arguments *arguments, int argc, char **argv) {
+    static const struct option options[] = {
+        {"path", required_argument, NULL, 'p'}, {"out", required_argument, NULL, 'o'},
+        {"size", required_argument, NULL, 's'}, {"class-order", required_argument, NULL, 'c'},
+        {"help", no_argument, NULL, 'h'},       {NULL, 0, NULL, 0},
+    };
+    optind = 0; /* the program's own options were parsed before */
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, ":p:o:s:h", options, NULL)) != -1;) {
+        switch (option) {
+        case 'p': arguments->path = optarg; break;
+        case 'o': arguments->out = optarg; break;
+        case 's': arguments->size = optarg; break;
+        case 'c': arguments->order = optarg; break;
+        case 'h': arguments->help = true; return 0;
+        case ':': return fail_usage("option %s needs a value", argv[optind - 1]);
+        default: return fail_usage("unknown option %s", argv[optind - 1]);
+        }
+    }
+    if (optind < argc) arguments->verb = argv[optind++];
+    if (optind < argc) arguments->set = argv[optind++];
+    return optind < argc ? fail_usage("too many arguments: '%s'", argv[optind]) : 0;
+}
+
+/* The config that the arguments describe; 0, or the exit code of wrong usage. */
+static int make_config(mla_config *config, const data_arguments *arguments) {
+    mla_config_defaults(config);
+    const mla_set_kind *kind = NULL;
+    int set = 0;
+    while ((kind = mla_set_kind_get(set)) && strcmp(kind->name, arguments->set) != 0) set++;
+    if (!kind) return fail_usage("unknown data set '%s' (mirrorla data list names them)", arguments->set);
+    config->data.set = (mla_data_set)set;
+    if (arguments->path && strlen(arguments->path) >= sizeof config->data.path)
+        return fail_usage("path too long: %s", arguments->path);
+    if (arguments->path) strcpy(config->data.path, arguments->path);
+    if (arguments->size) {
+        char *end = NULL;
+        long size = strtol(arguments->size, &end, 10);
+        if (*end || size < 4 || size > 1024) return fail_usage("--size is '%s', expected 4 to 1024", arguments->size);
+        config->data.size = (int)size;
+    }
+    if (arguments->order && strcmp(arguments->order, "natural") == 0)
+        config->data.class_order = MLA_ORDER_NATURAL;
+    else if (arguments->order && strcmp(arguments->order, "torchvision") != 0)
+        return fail_usage("--class-order is '%s', expected torchvision or natural", arguments->order);
+    return 0;
+}
+
+static int run(const mla_data_config *config, const data_arguments *arguments) {
+    mla_error error = {0};
+    size_t unreadable = 0;
+    mla_interrupt_setup(); /* long loops end with MLA_INTERRUPTED */
+    mla_status status =
+        arguments->prepare ? mla_data_prepare(config, arguments->out, &error) : mla_data_verify(config, &unreadable, &error);
+    if (status != MLA_OK) fprintf(stderr, "mirrorla data: %s\n", error.text);
+    return status == MLA_OK ? unreadable != 0 : mla_status_exit_code(status);
+}
+
+int mla_cmd_data(int argc, char **argv) {
+    data_arguments arguments = {0};
+    int code = parse(&arguments, argc, argv);
+    if (code) return code;
+    if (arguments.help) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (!arguments.verb) return fail_usage("%s", "one of list, verify, prepare is needed");
+    if (strcmp(arguments.verb, "list") == 0)
+        return arguments.set ? fail_usage("list takes no argument, found '%s'", arguments.set) : list_sets();
+    arguments.prepare = strcmp(arguments.verb, "prepare") == 0;
+    if (!arguments.prepare && strcmp(arguments.verb, "verify") != 0)
+        return fail_usage("unknown word '%s', expected list, verify or prepare", arguments.verb);
+    if (!arguments.set) return fail_usage("%s: which data set? (mirrorla data list names them)", arguments.verb);
+    if (!arguments.prepare && arguments.out) return fail_usage("%s", "verify writes nothing: --out is for prepare");
+    mla_config *config = malloc(sizeof *config);
+    if (!config) {
+        fprintf(stderr, "mirrorla data: out of memory\n");
+        return mla_status_exit_code(MLA_NO_MEMORY);
+    }
+    code = make_config(config, &arguments);
+    if (!code) code = run(&config->data, &arguments);
+    free(config);
+    return code;
+}

@@ -1,0 +1,18 @@
+/* The parts of `mirrorla data`. */
+#ifndef MLA_TRAIN_CMD_DATA_H
+#define MLA_TRAIN_CMD_DATA_H
+
+#include "core/status.h"
+#include "train/config.h"
+
+/* The command: `argv[0]` is the word data.  Returns the exit code: 0 done, 1 failed, 2 wrong usage or input,
+ * 130 interrupted. */
+int mla_cmd_data(int argc, char **argv);
+
+/* Opens both splits, reads every image and prints what is there; *unreadable counts the images that are not. */
+MLA_MUST_CHECK mla_status mla_data_verify(const mla_data_config *config, size_t *unreadable, mla_error *error);
+
+/* Writes the set into the folder `out` (NULL will do for sets that need no preparation). */
+MLA_MUST_CHECK mla_status mla_data_prepare(const mla_data_config *config, const char *out, mla_error *error);
+
+#endif
