@@ -1,0 +1,20 @@
+/* Numbers as text that mean the same in every locale. */
+#ifndef MLA_TRAIN_TEXT_H
+#define MLA_TRAIN_TEXT_H
+
+#include <stdbool.h>
+
+enum { MLA_NUMBER_BYTES = 40 };
+
+/* The shortest decimal that reads back to the same double, always with a point or an exponent ("3.0", "1e-05"):
+ * readers take it for a fraction.  JSON has no infinities and no NaN: those become "null". */
+void mla_number_text(char out[MLA_NUMBER_BYTES], double value);
+
+/* A C99 hexadecimal constant with a whole mantissa, e.g. "0x13333333333333p-52": exact, and without the radix
+ * character that a locale could change.  Not finite: "inf", "-inf", "nan". */
+void mla_number_hex(char out[MLA_NUMBER_BYTES], double value);
+
+/* Reads what mla_number_hex wrote; false when the text is anything else than one number. */
+bool mla_number_read(double *value, const char *text);
+
+#endif
