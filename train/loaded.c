@@ -1,0 +1,50 @@
+#include "train/loaded.h"
+
+#include <string.h>
+
+bool mla_weights_parse(mla_weights *weights, const char *text) {
+    static const char *const names[] = {"auto", "raw", "average"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(text, names[i])) {
+            *weights = (mla_weights)i;
+            return true;
+        }
+    return false;
+}
+
+size_t mla_checkpoint_stem(const char *path) {
+    const size_t length = strlen(path), ending = strlen(".safetensors");
+    return length > ending && !strcmp(path + length - ending, ".safetensors") ? length - ending : 0;
+}
+
+static mla_status load(mla_loaded *loaded, const char *path, mla_weights weights, mla_error *error) {
+    mla_checkpoint *c = &loaded->checkpoint;
+    if (weights == MLA_WEIGHTS_AVERAGE && !c->has_ema)
+        return mla_fail(error, MLA_INVALID, "%s holds no weight average (optim.ema was 0)", path);
+    mla_model_spec spec = c->config.model;
+    spec.image = c->classes.size;
+    spec.classes = c->classes.count;
+    c->config.model = spec;
+    mla_status status = mla_model_new(&loaded->model, &spec, error);
+    if (status != MLA_OK) return mla_fail_context(error, "%s: ", path);
+    loaded->average = weights != MLA_WEIGHTS_RAW && c->has_ema;
+    mla_params *params = mla_model_params(loaded->model);
+    const mla_run_buffers buffers = {.value = loaded->average ? NULL : params->value, .ema = loaded->average ? params->value : NULL};
+    return mla_checkpoint_load(c, params, &buffers, error);
+}
+
+mla_status mla_loaded_open(mla_loaded *loaded, const char *path, mla_weights weights, const char *const *overrides,
+                           size_t override_count, mla_error *error) {
+    *loaded = (mla_loaded){0};
+    mla_status status = mla_checkpoint_open(&loaded->checkpoint, path, overrides, override_count, error);
+    if (status != MLA_OK) return status;
+    status = load(loaded, path, weights, error);
+    if (status != MLA_OK) mla_loaded_close(loaded);
+    return status;
+}
+
+void mla_loaded_close(mla_loaded *loaded) {
+    mla_model_free(loaded->model);
+    mla_checkpoint_close(&loaded->checkpoint);
+    loaded->model = NULL;
+}

@@ -1,0 +1,52 @@
+#include "train/machine.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+/* CPUs' worth of time that the control group allows, or 0 for no limit. */
+static int group_limit(void) {
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "r");
+    double quota = 0, period = 0;
+    if (!file) return 0;
+    const int read = fscanf(file, "%lf %lf", &quota, &period);
+    fclose(file);
+    if (read != 2 || period <= 0) return 0;
+    const int limit = (int)(quota / period + 0.5);
+    return limit > 0 ? limit : 1;
+}
+
+int mla_machine_cores(void) {
+    const int cores = omp_get_num_procs(), limit = group_limit();
+    return limit > 0 && limit < cores ? limit : cores;
+}
+
+size_t mla_machine_peak_memory(void) {
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage)) return 0;
+    return (size_t)usage.ru_maxrss * 1024;
+}
+
+int mla_machine_threads(int wanted, int lanes) {
+    const int cores = mla_machine_cores();
+    if (wanted <= 0) return cores < lanes ? cores : lanes;
+    if (wanted > cores)
+        fprintf(stderr, "mirrorla: %d threads on %d cores: they will take turns, which is slower than %d threads\n", wanted,
+                cores, cores);
+    if (wanted > lanes)
+        fprintf(stderr, "mirrorla: %d threads for %d lanes: %d of them have nothing to do in training (train.lanes)\n", wanted,
+                lanes, wanted - lanes);
+    return wanted;
+}
+
+void mla_machine_flush_denormals(int threads) {
+#if defined(__SSE2__)
+#pragma omp parallel num_threads(threads)
+    _mm_setcsr(_mm_getcsr() | 0x8040); /* flush to zero, denormals are zero */
+#else
+    (void)threads;
+#endif
+}
