@@ -92,18 +92,18 @@ static mla_status check_training(const relations *r)
 {
     const mla_train_config *train = &r->config->train;
     const mla_schedule_config *schedule = &r->config->schedule;
-    char a[32], b[32];
+    char a[MLA_NUMBER_BYTES], b[MLA_NUMBER_BYTES];
     if (train->lanes & (train->lanes - 1))
         return blame(r, "train.lanes", "%d is not a power of two", train->lanes);
     if (train->shard > train->batch)
         return blame(r, "train.shard", "%d is more than train.batch %d", train->shard, train->batch);
-    mla_config_number(schedule->warmup_epochs, a);
+    mla_number_shortest(a, schedule->warmup_epochs);
     if (schedule->warmup_epochs > train->epochs)
         return blame(r, "schedule.warmup_epochs", "%s is more than train.epochs %d: the warm-up would never end", a,
                      train->epochs);
     bool descends = schedule->name == MLA_SCHEDULE_COSINE || schedule->name == MLA_SCHEDULE_LINEAR;
-    mla_config_number(schedule->min_lr, a);
-    mla_config_number(r->config->optim.lr, b);
+    mla_number_shortest(a, schedule->min_lr);
+    mla_number_shortest(b, r->config->optim.lr);
     if (descends && schedule->min_lr > r->config->optim.lr)
         return blame(r, "schedule.min_lr", "%s is more than optim.lr %s: the learning rate would rise", a, b);
     return MLA_OK;

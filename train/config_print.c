@@ -32,8 +32,8 @@ static void put_text(FILE *out, const char *text)
 
 static void put_double(FILE *out, double value)
 {
-    char text[32];
-    mla_config_number(value, text);
+    char text[MLA_NUMBER_BYTES];
+    mla_number_shortest(text, value);
     fputs(text, out);
 }
 

@@ -2,7 +2,6 @@
 #include "train/config_schema.h"
 
 #include <limits.h>
-#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -295,23 +294,11 @@ mla_status mla_config_unknown(const char *name, mla_error *error)
                     near, (int)place, near);
 }
 
-void mla_config_number(double value, char out[32])
-{
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(plain);
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(out, 32, "%.*g", digits, value);
-        if (strtod(out, NULL) == value)
-            break;
-    }
-    uselocale(before);
-    freelocale(plain);
-}
-
 static void describe_range(const mla_config_key *key, char *out, size_t bytes)
 {
-    char low[32], high[32];
-    mla_config_number(key->low, low);
-    mla_config_number(key->high, high);
+    char low[MLA_NUMBER_BYTES], high[MLA_NUMBER_BYTES];
+    mla_number_shortest(low, key->low);
+    mla_number_shortest(high, key->high);
     if (!key->low_open && !key->high_open)
         snprintf(out, bytes, "from %s to %s", low, high);
     else
@@ -322,7 +309,7 @@ static void describe_range(const mla_config_key *key, char *out, size_t bytes)
 void mla_config_allowed(const mla_config_key *key, char out[MLA_CONFIG_ALLOWED_BYTES])
 {
     enum { BYTES = MLA_CONFIG_ALLOWED_BYTES };
-    char range[96];
+    char range[128];
     const char *or_auto = key->automatic ? ", or auto" : key->null_is_zero ? ", or null" : "";
     describe_range(key, range, sizeof range);
     int used;

@@ -11,6 +11,7 @@
 #define MLA_TRAIN_CONFIG_SCHEMA_H
 
 #include "train/config.h"
+#include "train/text.h"
 
 enum {
     MLA_CONFIG_KEYS_MAX = 96,
@@ -72,9 +73,6 @@ const char *mla_config_nearest(const char *text, const char *const *names);
 
 /* "a number from 0 to 1", "one of vit, pvt", ... */
 void mla_config_allowed(const mla_config_key *key, char out[MLA_CONFIG_ALLOWED_BYTES]);
-
-/* Shortest decimal that reads back to the same bits, whatever the locale. */
-void mla_config_number(double value, char out[32]);
 
 /* A key's value as it stands in the resolved text. */
 void mla_config_put_value(FILE *out, const mla_config *config, const mla_config_key *key);

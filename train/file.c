@@ -59,6 +59,24 @@ static mla_status fail_space(mla_error *error, const char *path, uint64_t needed
                     path, why, needed, (double)needed / 0x1p20, available, (double)available / 0x1p20);
 }
 
+mla_status mla_file_space(const char *path, uint64_t bytes, mla_error *error)
+{
+    uint64_t available;
+    char *folder = strdup(path);
+    while (folder && access(folder, F_OK) != 0 && strcmp(folder, ".") != 0 && strcmp(folder, "/") != 0) {
+        char *parent = folder_of(folder);
+        free(folder);
+        folder = parent;
+    }
+    mla_status status = MLA_OK;
+    if (!folder)
+        status = no_memory(error, path);
+    else if (bytes_free(&available, folder) && available < bytes)
+        status = fail_space(error, path, bytes, available, "not enough space");
+    free(folder);
+    return status;
+}
+
 mla_status mla_fail_write(mla_error *error, const char *path, uint64_t bytes_needed, int code)
 {
     uint64_t available;

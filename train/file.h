@@ -43,6 +43,10 @@ MLA_MUST_CHECK mla_status mla_file_write(const char *path, const void *data, siz
 MLA_MUST_CHECK mla_status mla_file_read(char **data, size_t *bytes, const char *path, size_t limit_bytes,
                                         mla_error *error);
 
+/* Whether `bytes` more fit where `path` is or, while it does not exist, where its nearest existing parent is; MLA_IO with
+ * path, bytes needed and bytes free. */
+MLA_MUST_CHECK mla_status mla_file_space(const char *path, uint64_t bytes, mla_error *error);
+
 /* Whether a name (without folder) is that of a temporary file of mla_atomic_open. */
 bool mla_is_temporary_name(const char *name);
 

@@ -20,18 +20,23 @@ static void plain_point(char *text)
     memmove(found + 1, found + length, strlen(found + length) + 1);
 }
 
+void mla_number_shortest(char out[MLA_NUMBER_BYTES], double value)
+{
+    for (int digits = 15; digits <= 17; digits++) { /* 15 keep 1000000 from becoming 1e+06 */
+        snprintf(out, MLA_NUMBER_BYTES, "%.*g", digits, value);
+        if (strtod(out, NULL) == value) /* the same locale wrote it */
+            break;
+    }
+    plain_point(out);
+}
+
 void mla_number_text(char out[MLA_NUMBER_BYTES], double value)
 {
     if (!isfinite(value)) {
         strcpy(out, "null");
         return;
     }
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, MLA_NUMBER_BYTES, "%.*g", digits, value);
-        if (strtod(out, NULL) == value) /* the same locale wrote it */
-            break;
-    }
-    plain_point(out);
+    mla_number_shortest(out, value);
     if (!strpbrk(out, ".e"))
         strcat(out, ".0");
 }

@@ -6,7 +6,10 @@
 
 enum { MLA_NUMBER_BYTES = 40 };
 
-/* The shortest decimal that reads back to the same double, always with a point or an exponent ("3.0", "1e-05"):
+/* The shortest decimal that reads back to the same double: "3", "0.1", "1e-05". */
+void mla_number_shortest(char out[MLA_NUMBER_BYTES], double value);
+
+/* The same, but always with a point or an exponent ("3.0", "1e-05"):
  * readers take it for a fraction.  JSON has no infinities and no NaN: those become "null". */
 void mla_number_text(char out[MLA_NUMBER_BYTES], double value);
 
