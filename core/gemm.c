@@ -36,8 +36,7 @@ static void blas(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t 
 void mla_gemm(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha, const real *a, size_t lda,
               const real *b, size_t ldb, real beta, real *c, size_t ldc) {
     if (m == 0 || n == 0) return;
-    /* BLAS refuses a leading dimension of 0, which a matrix without columns may have. */
-    (use_plain || k == 0 ? mla_gemm_plain : blas)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    (use_plain ? mla_gemm_plain : blas)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
 enum { TEST_SIDE = 71, TEST_REALS = TEST_SIDE * TEST_SIDE };

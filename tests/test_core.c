@@ -133,7 +133,8 @@ static void check_gemm(mla_transpose ta, mla_transpose tb, size_t m, size_t n, s
 }
 
 START_TEST(gemm_is_right) {
-    static const size_t sizes[][3] = {{1, 1, 1}, {2, 3, 5}, {17, 9, 33}, {8, 16, 64}, {65, 31, 7}, {1, 40, 3}, {40, 1, 3}, {3, 5, 0}};
+    static const size_t sizes[][3] = {{1, 1, 1}, {2, 3, 5}, {17, 9, 33}, {8, 16, 64},
+                                      {65, 31, 7}, {1, 40, 3}, {40, 1, 3}, {3, 5, 0}};
     const mla_transpose ta = _i & 1 ? MLA_T : MLA_N, tb = _i & 2 ? MLA_T : MLA_N;
     for (size_t s = 0; s < TEST_COUNT(sizes); s++) {
         check_gemm(ta, tb, sizes[s][0], sizes[s][1], sizes[s][2], 1, 0);
@@ -185,7 +186,8 @@ WRONG(writes_too_far) {
 START_TEST(wrong_gemms_are_caught) {
     static mla_gemm_function *const wrong[] = {gives_zeros, gives_nan, forgets_the_last_product, ignores_beta, reads_c,
                                                swaps_transposes, writes_too_far};
-    for (size_t i = 0; i < TEST_COUNT(wrong); i++) ck_assert_msg(mla_gemm_error(wrong[i]) > 1e-3, "wrong product %zu passes", i);
+    for (size_t i = 0; i < TEST_COUNT(wrong); i++)
+        ck_assert_msg(mla_gemm_error(wrong[i]) > 1e-3, "wrong product %zu passes", i);
     ck_assert_double_lt(mla_gemm_error(mla_gemm_plain), 1e-6);
     ck_assert_double_lt(mla_gemm_error(mla_gemm), 1e-5);
     ck_assert(mla_gemm_setup());
@@ -243,7 +245,8 @@ START_TEST(gelu_is_close) {
     for (size_t i = 0; i < n; i++) {
         const double a = (double)x[i], phi = 0.5 * erfc(-a * M_SQRT1_2), density = exp(-0.5 * a * a) / sqrt(2 * M_PI);
         /* The left tail is a difference of ones: its error is that of one, times x. */
-        ck_assert_msg(ulps((double)y[i], a * phi, fmin(fabs(a), 16)) <= 4, "gelu(%.9g) = %.9g, not %.9g", a, (double)y[i], a * phi);
+        ck_assert_msg(ulps((double)y[i], a * phi, fmin(fabs(a), 16)) <= 4, "gelu(%.9g) = %.9g, not %.9g", a,
+                      (double)y[i], a * phi);
         ck_assert_msg(ulps((double)slope[i], phi + a * density, 1) <= 4, "gelu'(%.9g) = %.9g, not %.9g", a, (double)slope[i],
                       phi + a * density);
     }
@@ -260,7 +263,8 @@ START_TEST(elu1_is_close) {
     mla_vec_elu1(n, y, x);
     for (size_t i = 0; i < n; i++) {
         const double want = x[i] > 0 ? (double)(x[i] + 1) : (double)(real)exp((double)x[i]);
-        ck_assert_msg(ulps((double)y[i], want, fabs(want)) <= 4, "elu1(%.9g) = %.9g, not %.9g", (double)x[i], (double)y[i], want);
+        ck_assert_msg(ulps((double)y[i], want, fabs(want)) <= 4, "elu1(%.9g) = %.9g, not %.9g", (double)x[i],
+                      (double)y[i], want);
     }
     real special[] = {INFINITY, -INFINITY, NAN};
     mla_vec_elu1(3, special, special);

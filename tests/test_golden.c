@@ -86,7 +86,8 @@ static mla_model_spec read_spec(void) {
     int bias, angle;
     json_error_t wrong;
     ck_assert_msg(
-        json_unpack_ex(root, &wrong, JSON_STRICT, "{s:s, s:i, s:i, s:i, s:F, s:o, s:o, s:o, s:{s:s, s:i, s:F, s:b, s:{s:i, s:i, s:b, s:F, s:F, s:i}}}",
+        json_unpack_ex(root, &wrong, JSON_STRICT, "{s:s, s:i, s:i, s:i, s:F, s:o, s:o, s:o, s:{s:s, s:i, s:F, s:b, "
+                       "s:{s:i, s:i, s:b, s:F, s:F, s:i}}}",
                        "family", &family, "image", &spec.image, "classes", &spec.classes, "patch", &spec.patch, "mlp_ratio",
                        &spec.mlp_ratio, "dims", &dims, "depths", &depths, "heads", &heads, "attention", "kind", &kind,
                        "dwconv", &a->dwconv, "eps", &a->eps, "qkv_bias", &bias, "mirror", "block", &a->mirror.block,
@@ -231,7 +232,8 @@ START_TEST(ten_steps_of_adamw) {
         snprintf(what, sizeof what, "loss of step %zu", step);
         const real loss = training_pass(&g);
         test_close(what, &loss, want.data + step, 1, 5e-6);
-        mla_optimizer_step(optimizer, g.gradient, 1e-3, mla_clip_factor(mla_gradient_norm(optimizer, g.gradient), 1.0), step + 1);
+        const double factor = mla_clip_factor(mla_gradient_norm(optimizer, g.gradient), 1.0);
+        mla_optimizer_step(optimizer, g.gradient, 1e-3, factor, step + 1);
     }
     for (int i = 0; i < g.params->entries; i++) compare_final(&g, &g.params->entry[i]);
     mla_optimizer_free(optimizer);

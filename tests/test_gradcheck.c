@@ -1,5 +1,5 @@
 /* Backward of every operation and of whole models against central differences, in the double build; and the checker
- * itself, which must find planted mistakes. */
+ * itself, which must find planted mistakes.  With MLA_TEST_VERBOSE=1 CK_FORK=no the worst difference of each is printed. */
 #ifndef MLA_DOUBLE
 #error "the gradient checks need the double build of the engine"
 #endif
@@ -199,7 +199,8 @@ static const gradient_case cases[] = {
     {"depthwise_conv", "view of columns", conv_view, IN({3, {2, 6, 9}}, {4, {3, 1, 3, 3}}, {1, {3}}), .a = 2, .b = 3},
     {"depthwise_conv", "one token", conv, IN({3, {2, 1, 3}}, {4, {3, 1, 5, 5}}, {1, {3}}), .a = 1, .b = 1},
     {"depthwise_conv", "1 x 1", conv, IN({3, {2, 4, 3}}, {4, {3, 1, 1, 1}}, {1, {3}}), .a = 2, .b = 2},
-    {"depthwise_conv", "x is the residual too", conv_onto_itself, IN({3, {1, 6, 3}}, {4, {3, 1, 3, 3}}, {1, {3}}), .a = 2, .b = 3},
+    {"depthwise_conv", "x is the residual too", conv_onto_itself, IN({3, {1, 6, 3}}, {4, {3, 1, 3, 3}}, {1, {3}}),
+     .a = 2, .b = 3},
     {"token_mean", "odd", token_mean, IN({3, {3, 5, 7}})},
     {"token_mean", "one token", token_mean, IN({3, {3, 1, 2}})},
     {"softmax_attention", "apart", softmax, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2},
@@ -214,7 +215,8 @@ static const gradient_case cases[] = {
     {"linear_attention", "ReLU, thirds of one tensor", attention_thirds, IN({3, {2, 4, 36}}), .a = 3, .b = 12, RELU},
     {"linear_attention", "elu + 1, thirds of one tensor", attention_thirds, IN({3, {2, 4, 18}}), .a = 2, .b = 6, ELU1},
     {"linear_attention", "ReLU, one token", attention, IN({3, {2, 1, 4}}, {3, {2, 1, 4}}, {3, {2, 1, 4}}), .a = 1, RELU},
-    {"linear_attention", "elu + 1, more tokens than a block of the sum", attention_thirds, IN({3, {1, 70, 6}}), .a = 1, .b = 2, ELU1},
+    {"linear_attention", "elu + 1, more tokens than a block of the sum", attention_thirds,
+     IN({3, {1, 70, 6}}), .a = 1, .b = 2, ELU1},
     {"linear_attention", "ReLU, q, k and v are one", attention_itself, IN({3, {1, 5, 4}}), .a = 2, RELU},
     {"block_reflect", "one reflection", block_reflect, IN({2, {24, 5}}, {4, {2, 2, 1, 2}})},
     {"block_reflect", "three reflections of whole heads", block_reflect, IN({2, {18, 3}}, {4, {2, 1, 3, 3}})},
@@ -287,14 +289,15 @@ START_TEST(every_operation) {
 }
 END_TEST
 
-/* Gradients of all inputs, or of input `only` alone, the others being constants. */
-static void gradients(const mla_gradcheck *check, int only, real *gradient[MOST_INPUTS]) {
+/* Gradients of all inputs, or of input `only` alone, the others being constants; on top of `content` everywhere. */
+static void gradients(const mla_gradcheck *check, int only, real content, real *gradient[MOST_INPUTS]) {
     mla_tape *tape = test_tape();
     mla_var in[MOST_INPUTS];
     mla_error error = {0};
     mla_tape_begin(tape, NULL, NULL, NULL);
     for (int i = 0; i < check->inputs; i++) {
         gradient[i] = test_reals(mla_tensor_count(&check->input[i]));
+        for (size_t j = 0; j < mla_tensor_count(&check->input[i]); j++) gradient[i][j] = content;
         in[i] = mla_tape_leaf(tape, check->input[i], only < 0 || i == only ? gradient[i] : NULL);
     }
     const mla_var y = check->build(tape, in, check->context);
@@ -308,11 +311,28 @@ START_TEST(any_input_may_be_a_constant) {
         case_run r;
         const mla_gradcheck check = check_of(&cases[i], &r);
         real *all_wanted[MOST_INPUTS], *one_wanted[MOST_INPUTS];
-        gradients(&check, -1, all_wanted);
+        gradients(&check, -1, 0, all_wanted);
         for (int only = 0; only < check.inputs; only++) {
-            gradients(&check, only, one_wanted);
+            gradients(&check, only, 0, one_wanted);
             test_close(cases[i].name, one_wanted[only], all_wanted[only], mla_tensor_count(&check.input[only]), 1e-13);
         }
+        test_release();
+    }
+}
+END_TEST
+
+/* Every operation adds to what its inputs' gradients hold. */
+START_TEST(every_gradient_is_added) {
+    for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+        case_run r;
+        const mla_gradcheck check = check_of(&cases[i], &r);
+        real *alone[MOST_INPUTS], *added[MOST_INPUTS];
+        gradients(&check, -1, 0, alone);
+        gradients(&check, -1, 5, added);
+        for (int input = 0; input < check.inputs; input++)
+            for (size_t j = 0; j < mla_tensor_count(&check.input[input]); j++)
+                ck_assert_msg(fabs(added[input][j] - 5 - alone[input][j]) < 1e-12,
+                              "%s, %s: the gradient of input %d is not added", cases[i].op, cases[i].name, input);
         test_release();
     }
 }
@@ -446,7 +466,8 @@ static const planted mistakes[] = {
 
 static mla_var build_square(mla_tape *tape, const mla_var *in, void *context) {
     const planted *p = context;
-    const mla_var y = mla_record_op(tape, &p->op, (mla_var[MLA_MAX_INPUTS]){in[0], MLA_NO_VAR, MLA_NO_VAR, MLA_NO_VAR}, NULL, 0);
+    const mla_var inputs[MLA_MAX_INPUTS] = {in[0], MLA_NO_VAR, MLA_NO_VAR, MLA_NO_VAR};
+    const mla_var y = mla_record_op(tape, &p->op, inputs, NULL, 0);
     return p->twice ? mla_residual(tape, y, in[0], NULL) : y;
 }
 
@@ -491,6 +512,7 @@ END_TEST
 static void all(TCase *tcase) {
     tcase_add_loop_test(tcase, every_operation, 0, MLA_OP_COUNT);
     tcase_add_test(tcase, any_input_may_be_a_constant);
+    tcase_add_test(tcase, every_gradient_is_added);
     tcase_add_test(tcase, every_case_names_an_operation);
     tcase_add_loop_test(tcase, whole_model, 0, (int)TEST_COUNT(models));
     tcase_add_loop_test(tcase, planted_mistakes_are_found, 0, (int)TEST_COUNT(mistakes));

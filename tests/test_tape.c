@@ -17,8 +17,8 @@ static mla_model_spec spec_of(int index) {
     return (mla_model_spec){.family = pyramid ? MLA_FAMILY_PVT : MLA_FAMILY_VIT, .image = 8, .channels = 3, .classes = 5,
                             .patch = 2, .stages = pyramid ? 2 : 1, .dims = {8, 16}, .depths = {2, 1}, .heads = {2, 2},
                             .mlp_ratio = 2, .drop_path = 0.4, .norm_eps = 1e-6,
-                            .attention = {.kind = (mla_attention_kind)(index % KINDS), .dwconv = 3, .qkv_bias = true, .eps = 1e-6,
-                                          .mirror = {2, 2, true, 1.5, 1, 2}}};
+                            .attention = {.kind = (mla_attention_kind)(index % KINDS), .dwconv = 3, .qkv_bias = true,
+                                          .eps = 1e-6, .mirror = {2, 2, true, 1.5, 1, 2}}};
 }
 
 typedef struct pass {
@@ -147,6 +147,58 @@ START_TEST(drop_path_is_for_training_only) {
 }
 END_TEST
 
+/* One block, each of its two branches dropped for half of the samples, independently: four results of one image. */
+START_TEST(branches_are_dropped_independently) {
+    enum { MANY = 64 };
+    mla_model_spec spec = spec_of(0);
+    spec.depths[0] = 1;
+    spec.drop_path = 0.5;
+    mla_model *model;
+    mla_error error = {0};
+    ck_assert(mla_model_new(&model, &spec, &error) == MLA_OK);
+    test_randomise(mla_model_params(model), 50, 0.4);
+    const mla_tensor image = images_of(1, 1), images = mla_tensor_make(test_reals(MANY * 192), SHAPE(MANY, 3, 8, 8));
+    uint64_t all_samples[MANY];
+    for (size_t b = 0; b < MANY; b++) {
+        all_samples[b] = b;
+        memcpy(images.data + b * 192, image.data, 192 * sizeof(real));
+    }
+    const pass p = {.model = model, .params = mla_model_params(model), .tape = test_tape(), .samples = all_samples};
+    const real *logits = mla_value(p.tape, forward(&p, images)).data;
+    int seen[4] = {0}, kinds = 0, kind;
+    size_t first[4];
+    for (size_t b = 0; b < MANY; b++) {
+        for (kind = 0; kind < kinds && test_error(logits + 5 * b, logits + 5 * first[kind], 5) > CLOSE; kind++) {}
+        ck_assert_int_lt(kind, 4);
+        if (kind == kinds) first[kinds++] = b;
+        seen[kind]++;
+    }
+    ck_assert_int_eq(kinds, 4);
+    for (kind = 0; kind < 4; kind++) ck_assert(seen[kind] > 5 && seen[kind] < 30); /* 16 expected, deviation 3.5 */
+    mla_model_free(model);
+}
+END_TEST
+
+/* From 0 at the first block to the whole rate at the last, over all stages. */
+START_TEST(drop_path_grows_with_depth) {
+    mla_model_spec spec = spec_of(4);
+    mla_params params = {0};
+    mla_block blocks[3];
+    spec.drop_path = 0.3;
+    mla_stage_declare(&params, "a.", &spec, 0, 8, 3, true, blocks, 0);
+    mla_stage_declare(&params, "b.", &spec, 1, 4, 8, true, blocks + 2, 2);
+    for (unsigned i = 0; i < 3; i++) {
+        ck_assert_double_eq_tol(blocks[i].drop_path, 0.15 * i, 1e-15);
+        ck_assert_uint_eq(blocks[i].index, i);
+    }
+    mla_params_free(&params);
+    spec.stages = spec.depths[0] = 1;
+    mla_stage_declare(&params, "c.", &spec, 0, 8, 3, true, blocks, 0);
+    ck_assert_double_eq(blocks[0].drop_path, 0.3);
+    mla_params_free(&params);
+}
+END_TEST
+
 /* Two tapes on two threads share a model; the gradients are those of one after the other. */
 START_TEST(tapes_on_two_threads) {
     pass p[2] = {pass_new(_i), pass_new(_i)};
@@ -183,7 +235,8 @@ START_TEST(a_layer_used_twice) {
     mla_error error = {0};
     for (int copies = 0; copies < 2; copies++) {
         mla_tape_begin(tape, NULL, NULL, NULL);
-        mla_var y = mla_tape_input(tape, x), weight = mla_tape_leaf(tape, w, dw[copies]), bias = mla_tape_leaf(tape, b, db[copies]);
+        mla_var y = mla_tape_input(tape, x);
+        mla_var weight = mla_tape_leaf(tape, w, dw[copies]), bias = mla_tape_leaf(tape, b, db[copies]);
         y = mla_linear(tape, y, weight, bias, MLA_NO_VAR, MLA_GELU);
         if (copies) {
             weight = mla_tape_leaf(tape, w, dw[2]);
@@ -231,10 +284,29 @@ START_TEST(values_that_do_not_matter) {
     mla_tape *tape = test_tape();
     mla_error error = {0};
     mla_tape_begin(tape, NULL, NULL, NULL);
-    const mla_var leaf = mla_tape_leaf(tape, x, dx), y = mla_residual(tape, leaf, mla_gelu(tape, mla_tape_input(tape, x)), NULL);
+    const mla_var leaf = mla_tape_leaf(tape, x, dx);
+    const mla_var y = mla_residual(tape, leaf, mla_gelu(tape, mla_tape_input(tape, x)), NULL);
     mla_gelu(tape, y);
     ck_assert(mla_tape_backward(tape, y, (real[]){1, 2, 3, 4, 5, 6}, &error) == MLA_OK);
     test_close("gradient", dx, (real[]){1, 2, 3, 4, 5, 6}, 6, 0);
+}
+END_TEST
+
+/* Scratch memory is lent for one operation at a time: ten of them need no more of it than one. */
+START_TEST(scratch_is_given_back) {
+    enum { N = 256, C = 4, SCRATCH = 2 * 64 * N * sizeof(real) };
+    mla_tape *tape = test_tape();
+    const mla_tensor x = test_tensor(1, SHAPE(1, N, C));
+    mla_node_info info;
+    mla_error error = {0};
+    size_t needed = 0;
+    mla_tape_begin(tape, NULL, NULL, NULL);
+    mla_var y = mla_tape_leaf(tape, x, test_reals(N * C));
+    for (int i = 0; i < 10; i++) y = mla_softmax_attention(tape, y, y, y, 1);
+    ck_assert(mla_tape_backward(tape, y, test_normal(N * C, 2), &error) == MLA_OK);
+    for (int i = 0; mla_tape_node(tape, i, &info); i++) needed += info.bytes + mla_tensor_count(&info.out) * sizeof(real);
+    ck_assert_uint_gt(mla_tape_peak_bytes(tape), needed + SCRATCH);
+    ck_assert_uint_lt(mla_tape_peak_bytes(tape), needed + 2 * SCRATCH);
 }
 END_TEST
 
@@ -353,7 +425,39 @@ END_TEST
 
 START_TEST(use_does_not) { misuse(-1); } END_TEST
 
-/* ---- specs */
+/* ---- specs and starts */
+
+static double deviation(const mla_params *params, const char *name) {
+    const mla_param *e = &params->entry[mla_params_find(params, name)];
+    double squares = 0;
+    for (size_t i = 0; i < e->count; i++) squares += pow((double)params->value[e->offset + i], 2);
+    return sqrt(squares / (double)e->count);
+}
+
+START_TEST(weights_at_the_start) {
+    static const struct {
+        const char *name;
+        double deviation;
+    } starts[] = {{"patch_embed.proj.weight", 0.288675}, {"patch_embed.proj.bias", 0}, {"pos_embed", 0.02},
+                  {"blocks.0.norm1.weight", 1}, {"blocks.0.norm1.bias", 0}, {"blocks.0.attn.qkv.weight", 0.25},
+                  {"blocks.0.attn.qkv.bias", 0}, {"blocks.0.attn.proj.weight", 0.25}, {"blocks.0.attn.dwconv.weight", 1.0 / 3},
+                  {"blocks.0.attn.dwconv.bias", 0}, {"blocks.0.attn.block_v", 0.5}, {"blocks.0.attn.cross_v", 0.25},
+                  {"blocks.0.attn.angle_a", 1}, {"blocks.0.attn.angle_c", 0}, {"blocks.0.mlp.fc1.weight", 0.25},
+                  {"blocks.0.mlp.fc2.weight", 0.176777}, {"fc_norm.weight", 1}, {"head.weight", 0.02}, {"head.bias", 0}};
+    mla_model_spec spec = spec_of(3);
+    spec.dims[0] = 16;
+    spec.attention.mirror.block = 4;
+    mla_model *model;
+    mla_error error = {0};
+    ck_assert(mla_model_new(&model, &spec, &error) == MLA_OK);
+    mla_params_init(mla_model_params(model), 1);
+    for (size_t i = 0; i < TEST_COUNT(starts); i++) {
+        const double got = deviation(mla_model_params(model), starts[i].name), want = starts[i].deviation;
+        ck_assert_msg(fabs(got - want) <= 0.2 * want, "%s: %g, expected %g", starts[i].name, got, want);
+    }
+    mla_model_free(model);
+}
+END_TEST
 
 START_TEST(specs_that_make_no_model) {
     static const char *const part[] = {"stages", "classes", "dwconv", "heads", "patch", "block", "odd", "width", "grid"};
@@ -393,6 +497,9 @@ static void models(TCase *tcase) {
     tcase_add_test(tcase, no_allocation_when_memory_had_to_grow);
     tcase_add_loop_test(tcase, an_image_does_not_depend_on_its_batch, 0, MODELS);
     tcase_add_loop_test(tcase, drop_path_is_for_training_only, 0, MODELS);
+    tcase_add_test(tcase, branches_are_dropped_independently);
+    tcase_add_test(tcase, drop_path_grows_with_depth);
+    tcase_add_test(tcase, weights_at_the_start);
     tcase_add_loop_test(tcase, tapes_on_two_threads, 0, MODELS);
     tcase_add_loop_test(tcase, models_pass_out_of_memory_through, 0, MODELS);
     tcase_add_loop_test(tcase, the_first_value_that_is_not_finite, 0, MODELS);
@@ -404,6 +511,7 @@ static void tape(TCase *tcase) {
     tcase_add_test(tcase, a_layer_used_twice);
     tcase_add_test(tcase, views_of_views);
     tcase_add_test(tcase, values_that_do_not_matter);
+    tcase_add_test(tcase, scratch_is_given_back);
     tcase_add_test(tcase, out_of_memory_is_remembered);
     tcase_add_test(tcase, nodes_can_be_inspected);
     tcase_add_loop_test_raise_signal(tcase, misuse_stops_the_program, SIGABRT, 0, 15);

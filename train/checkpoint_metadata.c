@@ -180,7 +180,8 @@ static mla_status get_json(json_t **value, const mla_checkpoint *checkpoint, con
     return MLA_OK;
 }
 
-static mla_status read_three(double out[3], const mla_checkpoint *checkpoint, const char *key, mla_error *error)
+/* Pixels are divided by a deviation: it must be positive. */
+static mla_status read_three(double out[3], bool positive, const mla_checkpoint *checkpoint, const char *key, mla_error *error)
 {
     json_t *list;
     mla_status status = get_json(&list, checkpoint, key, JSON_ARRAY, error);
@@ -190,10 +191,12 @@ static mla_status read_three(double out[3], const mla_checkpoint *checkpoint, co
     for (size_t i = 0; i < 3 && valid; i++) {
         valid = json_is_number(json_array_get(list, i));
         out[i] = json_number_value(json_array_get(list, i));
+        valid = valid && (!positive || out[i] > 0);
     }
     json_decref(list);
     return valid ? MLA_OK
-                 : mla_fail(error, MLA_INVALID, "%s: metadata \"%s\" must be a list of 3 numbers", checkpoint->path, key);
+                 : mla_fail(error, MLA_INVALID, "%s: metadata \"%s\" must be a list of 3 %snumbers", checkpoint->path, key,
+                            positive ? "positive " : "");
 }
 
 static mla_status read_size(int *size, const mla_checkpoint *checkpoint, mla_error *error)
@@ -247,9 +250,9 @@ mla_status mla_metadata_read_classes(mla_checkpoint *checkpoint, mla_error *erro
     }
     json_decref(list);
     if (status == MLA_OK)
-        status = read_three(classes->mean, checkpoint, "mean", error);
+        status = read_three(classes->mean, false, checkpoint, "mean", error);
     if (status == MLA_OK)
-        status = read_three(classes->std, checkpoint, "std", error);
+        status = read_three(classes->std, true, checkpoint, "std", error);
     return status == MLA_OK ? read_size(&classes->size, checkpoint, error) : status;
 }
 

@@ -22,7 +22,9 @@ static void plain_point(char *text)
 
 void mla_number_shortest(char out[MLA_NUMBER_BYTES], double value)
 {
-    for (int digits = 15; digits <= 17; digits++) { /* 15 keep 1000000 from becoming 1e+06 */
+    /* Whole numbers stay whole: 1000000, not 1e+06. */
+    bool whole = fabs(value) < 1e15 && value == floor(value);
+    for (int digits = whole ? 15 : 1; digits <= 17; digits++) {
         snprintf(out, MLA_NUMBER_BYTES, "%.*g", digits, value);
         if (strtod(out, NULL) == value) /* the same locale wrote it */
             break;
