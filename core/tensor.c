@@ -9,16 +9,6 @@ mla_tensor mla_tensor_make(real *data, int ndim, const size_t *shape) {
     return t;
 }
 
-size_t mla_tensor_columns(const mla_tensor *t) { return t->shape[t->ndim - 1]; }
-
-size_t mla_tensor_rows(const mla_tensor *t) {
-    size_t rows = 1;
-    for (int i = 0; i + 1 < t->ndim; i++) rows *= t->shape[i];
-    return rows;
-}
-
-size_t mla_tensor_count(const mla_tensor *t) { return mla_tensor_rows(t) * mla_tensor_columns(t); }
-
 bool mla_tensor_contiguous(const mla_tensor *t) {
     return t->stride == mla_tensor_columns(t) || mla_tensor_rows(t) == 1;
 }

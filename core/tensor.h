@@ -23,9 +23,14 @@ typedef struct mla_tensor {
 /* A contiguous tensor over `data`. */
 mla_tensor mla_tensor_make(real *data, int ndim, const size_t *shape);
 
-size_t mla_tensor_count(const mla_tensor *t);   /* all elements */
-size_t mla_tensor_columns(const mla_tensor *t); /* the last dimension */
-size_t mla_tensor_rows(const mla_tensor *t);    /* all others */
+/* Inline, because they stand in the conditions of loops over elements. */
+static inline size_t mla_tensor_columns(const mla_tensor *t) { return t->shape[t->ndim - 1]; } /* the last dimension */
+static inline size_t mla_tensor_rows(const mla_tensor *t) {                                    /* all others */
+    size_t rows = 1;
+    for (int i = 0; i + 1 < t->ndim; i++) rows *= t->shape[i];
+    return rows;
+}
+static inline size_t mla_tensor_count(const mla_tensor *t) { return mla_tensor_rows(t) * mla_tensor_columns(t); } /* all elements */
 bool mla_tensor_contiguous(const mla_tensor *t);
 bool mla_tensor_same_shape(const mla_tensor *a, const mla_tensor *b);
 

@@ -53,6 +53,15 @@ void mla_vec_elu1(size_t n, real *y, const real *x) {
     }
 }
 
+void mla_vec_add(size_t n, real *restrict y, real factor, const real *restrict x) {
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) y[i] += factor * x[i];
+}
+
+void mla_vec_add_rows(size_t rows, size_t columns, real *restrict sum, const real *restrict x) {
+    for (size_t i = 0; i < rows; i++) mla_vec_add(columns, sum, 1, x + i * columns);
+}
+
 const char *mla_vec_isa(void) {
 #if defined(__AVX512F__)
     return "AVX-512";

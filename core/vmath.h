@@ -16,6 +16,12 @@ void mla_vec_gelu(size_t n, real *y, real *slope, const real *x);
 /* y[i] = elu(x[i]) + 1: x + 1 for x > 0, exp(x) otherwise (Katharopoulos et al., arXiv 2006.16236). */
 void mla_vec_elu1(size_t n, real *y, const real *x);
 
+/* y[i] += factor x[i]. */
+void mla_vec_add(size_t n, real *restrict y, real factor, const real *restrict x);
+
+/* sum[j] += the sum of column j of x (rows, columns), contiguous. */
+void mla_vec_add_rows(size_t rows, size_t columns, real *restrict sum, const real *restrict x);
+
 /* Which vector instructions this file was compiled for, e.g. "AVX2 + FMA". */
 const char *mla_vec_isa(void);
 

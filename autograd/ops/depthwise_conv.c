@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "autograd/ops.h"
+#include "core/vmath.h"
 
 enum { X, WEIGHT, BIAS, RESIDUAL };
 enum { CHUNK = 32 }; /* channels summed at once: four registers of eight floats */
@@ -143,10 +144,8 @@ static void backward(mla_op_args *args) {
         for (size_t c = 0; c < channels; c++)
             for (size_t t = 0; t < taps; t++) args->din[WEIGHT].data[c * taps + t] += dfilter[t * channels + c];
     if (args->din[BIAS].data)
-        for (size_t n = 0; n < x->shape[0] * tokens; n++)
-            for (size_t c = 0; c < channels; c++) args->din[BIAS].data[c] += dy[n * channels + c];
-    if (args->din[RESIDUAL].data)
-        for (size_t i = 0; i < mla_tensor_count(x); i++) args->din[RESIDUAL].data[i] += dy[i];
+        mla_vec_add_rows(x->shape[0] * tokens, channels, args->din[BIAS].data, dy);
+    if (args->din[RESIDUAL].data) mla_vec_add(mla_tensor_count(x), args->din[RESIDUAL].data, 1, dy);
 }
 
 const mla_op mla_op_depthwise_conv = {"depthwise_conv", plan, forward, backward};

@@ -63,19 +63,12 @@ static void backward(mla_op_args *args) {
     const attributes *attr = args->attr;
     const size_t rows = mla_tensor_rows(x), in = mla_tensor_columns(x), out = args->in[WEIGHT].shape[0];
     real *dy = args->dout.data;
-    if (args->din[RESIDUAL].data) {
-        real *dr = args->din[RESIDUAL].data;
-        for (size_t i = 0; i < rows * out; i++) dr[i] += dy[i];
-    }
+    if (args->din[RESIDUAL].data) mla_vec_add(rows * out, args->din[RESIDUAL].data, 1, dy);
     if (attr->activation == MLA_GELU)
         for (size_t i = 0; i < rows * out; i++) dy[i] *= args->saved[i];
     if (args->din[WEIGHT].data)
         mla_gemm(MLA_T, MLA_N, out, in, rows, 1, dy, out, x->data, x->stride, 1, args->din[WEIGHT].data, in);
-    if (args->din[BIAS].data) {
-        real *db = args->din[BIAS].data;
-        for (size_t i = 0; i < rows; i++)
-            for (size_t j = 0; j < out; j++) db[j] += dy[i * out + j];
-    }
+    if (args->din[BIAS].data) mla_vec_add_rows(rows, out, args->din[BIAS].data, dy);
     if (args->din[X].data)
         mla_gemm(MLA_N, MLA_N, rows, in, out, 1, dy, out, args->in[WEIGHT].data, in, 1, args->din[X].data,
                  args->din[X].stride);

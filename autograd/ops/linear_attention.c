@@ -112,10 +112,12 @@ static void token_sum(real *out, real *part, const real *x, const real *weight, 
 }
 
 static void denominators(const head *h, double eps) {
-    for (size_t n = 0; n < h->tokens; n++) {
+    const real *restrict fq = h->fq, *restrict z = h->z;
+    const size_t d = h->d;
+    for (size_t n = 0; n < h->tokens; n++, fq += d) {
         real sum = 0;
 #pragma omp simd reduction(+ : sum)
-        for (size_t i = 0; i < h->d; i++) sum += h->fq[n * h->d + i] * h->z[i];
+        for (size_t i = 0; i < d; i++) sum += fq[i] * z[i];
         h->den[n] = sum + (real)eps;
     }
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "autograd/ops.h"
+#include "core/vmath.h"
 
 enum { X, POSITION };
 
@@ -25,10 +26,8 @@ static void backward(mla_op_args *args) {
     const size_t n = mla_tensor_count(&args->in[POSITION]);
     for (size_t b = 0; b < args->in[X].shape[0]; b++) {
         const real *dy = args->dout.data + b * n;
-        if (args->din[X].data)
-            for (size_t i = 0; i < n; i++) args->din[X].data[b * n + i] += dy[i];
-        if (args->din[POSITION].data)
-            for (size_t i = 0; i < n; i++) args->din[POSITION].data[i] += dy[i];
+        if (args->din[X].data) mla_vec_add(n, args->din[X].data + b * n, 1, dy);
+        if (args->din[POSITION].data) mla_vec_add(n, args->din[POSITION].data, 1, dy);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "autograd/ops.h"
+#include "core/vmath.h"
 
 enum { X, BRANCH };
 typedef struct attributes {
@@ -37,10 +38,8 @@ static void backward(mla_op_args *args) {
     for (size_t b = 0; b < images; b++) {
         const real *dy = args->dout.data + b * n;
         const real scale = attr->scale ? attr->scale[b] : 1;
-        if (args->din[X].data)
-            for (size_t i = 0; i < n; i++) args->din[X].data[b * n + i] += dy[i];
-        if (args->din[BRANCH].data)
-            for (size_t i = 0; i < n; i++) args->din[BRANCH].data[b * n + i] += scale * dy[i];
+        if (args->din[X].data) mla_vec_add(n, args->din[X].data + b * n, 1, dy);
+        if (args->din[BRANCH].data) mla_vec_add(n, args->din[BRANCH].data + b * n, scale, dy);
     }
 }
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "autograd/ops.h"
+#include "core/vmath.h"
 
 static void plan(const mla_op_args *args, mla_op_plan *plan) {
     const mla_tensor *x = &args->in[0];
@@ -29,8 +30,7 @@ static void backward(mla_op_args *args) {
     if (!args->din[0].data) return;
     for (size_t b = 0; b < args->in[0].shape[0]; b++)
         for (size_t t = 0; t < tokens; t++)
-            for (size_t i = 0; i < n; i++)
-                args->din[0].data[(b * tokens + t) * n + i] += scale * args->dout.data[b * n + i];
+            mla_vec_add(n, args->din[0].data + (b * tokens + t) * n, scale, args->dout.data + b * n);
 }
 
 const mla_op mla_op_token_mean = {"token_mean", plan, forward, backward};
