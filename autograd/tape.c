@@ -40,8 +40,17 @@ typedef struct node {
     double flops;
 } node;
 
+/* Memory of a gradient that has been used up, for the next one of the same size: it is still in the cache. */
+typedef struct spare {
+    real *memory;
+    size_t bytes;
+} spare;
+enum { MAX_SPARES = 32 };
+
 struct mla_tape {
     mla_arena arena;
+    spare spares[MAX_SPARES];
+    int spare_count;
     slot *slots;
     node *nodes;
     int slot_count, slot_capacity, node_count, node_capacity;
@@ -64,7 +73,7 @@ void mla_tape_free(mla_tape *tape) {
 
 void mla_tape_begin(mla_tape *tape, const mla_params *params, const real *values, real *gradient) {
     mla_arena_reset(&tape->arena);
-    tape->slot_count = tape->node_count = 0;
+    tape->slot_count = tape->node_count = tape->spare_count = 0;
     tape->params = params;
     tape->values = values;
     tape->gradient = gradient;
@@ -204,6 +213,19 @@ mla_status mla_tape_status(const mla_tape *tape, mla_error *error) {
                     "a smaller train.shard needs less", (double)tape->arena.used_bytes / 1048576.0);
 }
 
+static size_t gradient_bytes(const slot *s) { return mla_tensor_rows(&s->value) * s->value.stride * sizeof(real); }
+
+/* Spare memory of just this size, the latest first, or NULL. */
+static real *take_spare(mla_tape *tape, size_t bytes) {
+    for (int i = tape->spare_count - 1; i >= 0; i--) {
+        if (tape->spares[i].bytes != bytes) continue;
+        real *memory = tape->spares[i].memory;
+        tape->spares[i] = tape->spares[--tape->spare_count];
+        return memory;
+    }
+    return NULL;
+}
+
 /* Where x's gradient is added up, zeroed at its first use; NULL when out of memory. */
 static real *gradient_of(mla_tape *tape, mla_var x) {
     slot *s = get(tape, x);
@@ -212,11 +234,19 @@ static real *gradient_of(mla_tape *tape, mla_var x) {
         return base ? base + s->offset : NULL;
     }
     if (!s->gradient) {
-        const size_t bytes = mla_tensor_rows(&s->value) * s->value.stride * sizeof(real);
-        s->gradient = mla_tape_alloc(tape, bytes);
+        const size_t bytes = gradient_bytes(s);
+        s->gradient = take_spare(tape, bytes);
+        if (!s->gradient) s->gradient = mla_tape_alloc(tape, bytes);
         if (s->gradient) memset(s->gradient, 0, bytes);
     }
     return s->gradient;
+}
+
+/* The gradient of a node's output is dead once the node's backward pass has run: whatever uses it comes later on the tape. */
+static void give_up_gradient(mla_tape *tape, mla_var out) {
+    slot *s = get(tape, out);
+    if (tape->spare_count < MAX_SPARES) tape->spares[tape->spare_count++] = (spare){s->gradient, gradient_bytes(s)};
+    s->gradient = NULL;
 }
 
 static void run_backward(mla_tape *tape, const node *n) {
@@ -245,7 +275,9 @@ mla_status mla_tape_backward(mla_tape *tape, mla_var out, const real *seed, mla_
         for (size_t i = 0; i < mla_tensor_count(&value); i++) gradient[i] += seed[i];
     for (int i = tape->node_count - 1; i >= 0 && !tape->out_of_memory; i--) {
         /* No gradient has arrived: the result does not depend on this node. */
-        if (get(tape, tape->nodes[i].out)->gradient) run_backward(tape, &tape->nodes[i]);
+        if (!get(tape, tape->nodes[i].out)->gradient) continue;
+        run_backward(tape, &tape->nodes[i]);
+        give_up_gradient(tape, tape->nodes[i].out);
     }
     return mla_tape_status(tape, error);
 }
