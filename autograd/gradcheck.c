@@ -50,8 +50,9 @@ static mla_status compare(run *r, mla_gradcheck_result *result, real *values, co
         if (difference > result->worst) result->worst = difference;
         result->compared++;
         if (!(difference <= tolerance))
-            return mla_fail(error, MLA_INVALID, "%s, element %zu: analytic %.9g, numeric %.9g, relative difference %.2g, allowed %.2g",
-                            name, i, analytic, numeric, difference, tolerance);
+            return mla_fail(error, MLA_INVALID,
+                            "%s, element %zu: analytic %.9g, numeric %.9g, relative difference %.2g, allowed %.2g", name, i,
+                            analytic, numeric, difference, tolerance);
     }
     return MLA_OK;
 }
@@ -61,14 +62,14 @@ static mla_status compare_all(run *r, mla_gradcheck_result *result, mla_error *e
     for (int i = 0; i < check->inputs; i++) {
         char name[32];
         snprintf(name, sizeof name, "input %d", i);
-        const mla_status status = compare(r, result, check->input[i].data, r->gradient[i],
-                                          mla_tensor_count(&check->input[i]), name, error);
+        const mla_status status =
+            compare(r, result, check->input[i].data, r->gradient[i], mla_tensor_count(&check->input[i]), name, error);
         if (status != MLA_OK) return status;
     }
     for (int i = 0; check->params && i < check->params->entries; i++) {
         const mla_param *p = &check->params->entry[i];
-        const mla_status status = compare(r, result, check->params->value + p->offset, r->params_gradient + p->offset,
-                                          p->count, p->name, error);
+        const mla_status status =
+            compare(r, result, check->params->value + p->offset, r->params_gradient + p->offset, p->count, p->name, error);
         if (status != MLA_OK) return status;
     }
     return MLA_OK;

@@ -24,16 +24,16 @@ typedef struct mla_gradcheck {
     /* Records the function; called once a difference. */
     mla_var (*build)(mla_tape *tape, const mla_var *inputs, void *context);
     void *context;
-    int inputs;                               /* tensors that are moved, contiguous; may be 0 with params */
-    mla_tensor input[MLA_GRADCHECK_INPUTS];   /* moved in place and restored */
-    mla_params *params;                       /* every parameter is moved too; NULL for none */
-    double step;                              /* 0: 1e-5 */
-    double tolerance;                         /* 0: 1e-6 */
+    int inputs;                             /* tensors that are moved, contiguous; may be 0 with params */
+    mla_tensor input[MLA_GRADCHECK_INPUTS]; /* moved in place and restored */
+    mla_params *params;                     /* every parameter is moved too; NULL for none */
+    double step;                            /* 0: 1e-5 */
+    double tolerance;                       /* 0: 1e-6 */
 } mla_gradcheck;
 
 typedef struct mla_gradcheck_result {
-    size_t compared;  /* elements */
-    double worst;     /* largest relative difference */
+    size_t compared; /* elements */
+    double worst;    /* largest relative difference */
 } mla_gradcheck_result;
 
 /* MLA_OK; MLA_INVALID with input, element and both values where they differ by more than the tolerance, or when

@@ -52,8 +52,7 @@ mla_var mla_softmax_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, s
 
 /* y_n = f(q_n) S / (f(q_n) . z + eps), S = mean_m f(k_m)^T v_m, z = mean_m f(k_m), per head.
  * q, k, v (B, N, C) views -> (B, N, C). */
-mla_var mla_linear_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads, mla_feature_map map,
-                             double eps);
+mla_var mla_linear_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads, mla_feature_map map, double eps);
 
 /* Products of reflections folded into a projection: for each head and block, rows of W become P^T rows with
  * P = H(v_1) ... H(v_r), for the q part (rows 0 .. C - 1) and the k part (C .. 2C - 1) alike; the rest is copied.

@@ -111,9 +111,7 @@ static mla_var add_slot(mla_tape *tape, slot s) {
     return (mla_var){tape->slot_count++};
 }
 
-mla_var mla_tape_input(mla_tape *tape, mla_tensor values) {
-    return add_slot(tape, (slot){.value = values, .base = -1});
-}
+mla_var mla_tape_input(mla_tape *tape, mla_tensor values) { return add_slot(tape, (slot){.value = values, .base = -1}); }
 
 mla_var mla_tape_leaf(mla_tape *tape, mla_tensor values, real *gradient) {
     return add_slot(tape, (slot){.value = values, .gradient = gradient, .needs_gradient = gradient != NULL, .base = -1});
@@ -124,8 +122,8 @@ mla_var mla_tape_param(mla_tape *tape, int index) {
     const mla_param *p = &tape->params->entry[index];
     /* Values are never written through the tape; the tensor type has no const twin. */
     real *data = (real *)(uintptr_t)(tape->values + p->offset);
-    const mla_var x = mla_tape_leaf(tape, mla_tensor_make(data, p->ndim, p->shape),
-                                    tape->gradient ? tape->gradient + p->offset : NULL);
+    const mla_var x =
+        mla_tape_leaf(tape, mla_tensor_make(data, p->ndim, p->shape), tape->gradient ? tape->gradient + p->offset : NULL);
     if (x.id >= 0) tape->slots[x.id].param = index + 1;
     return x;
 }
@@ -203,14 +201,14 @@ mla_var mla_record_op(mla_tape *tape, const mla_op *op, const mla_var *inputs, c
     return n.out;
 }
 
-mla_tensor mla_value(const mla_tape *tape, mla_var x) {
-    return tape->out_of_memory ? (mla_tensor){0} : get(tape, x)->value;
-}
+mla_tensor mla_value(const mla_tape *tape, mla_var x) { return tape->out_of_memory ? (mla_tensor){0} : get(tape, x)->value; }
 
 mla_status mla_tape_status(const mla_tape *tape, mla_error *error) {
     if (!tape->out_of_memory) return MLA_OK;
-    return mla_fail(error, MLA_NO_MEMORY, "out of memory: the shard's activations need more than the %.1f MiB in use; "
-                    "a smaller train.shard needs less", (double)tape->arena.used_bytes / 1048576.0);
+    return mla_fail(error, MLA_NO_MEMORY,
+                    "out of memory: the shard's activations need more than the %.1f MiB in use; "
+                    "a smaller train.shard needs less",
+                    (double)tape->arena.used_bytes / 1048576.0);
 }
 
 static size_t gradient_bytes(const slot *s) { return mla_tensor_rows(&s->value) * s->value.stride * sizeof(real); }
@@ -242,7 +240,8 @@ static real *gradient_of(mla_tape *tape, mla_var x) {
     return s->gradient;
 }
 
-/* The gradient of a node's output is dead once the node's backward pass has run: whatever uses it comes later on the tape. */
+/* The gradient of a node's output is dead once the node's backward pass has run: whatever uses it comes later on the tape.
+ */
 static void give_up_gradient(mla_tape *tape, mla_var out) {
     slot *s = get(tape, out);
     if (tape->spare_count < MAX_SPARES) tape->spares[tape->spare_count++] = (spare){s->gradient, gradient_bytes(s)};

@@ -54,9 +54,9 @@ typedef struct mla_op_args {
 /* What an operation asks for, from its inputs' shapes and its attributes. */
 typedef struct mla_op_plan {
     int ndim;
-    size_t shape[MLA_MAX_DIMS];     /* of the output, always contiguous */
-    size_t saved, scratch;          /* reals */
-    double flops;                   /* of matrix products and convolutions in forward, multiply-adds times two */
+    size_t shape[MLA_MAX_DIMS]; /* of the output, always contiguous */
+    size_t saved, scratch;      /* reals */
+    double flops;               /* of matrix products and convolutions in forward, multiply-adds times two */
 } mla_op_plan;
 
 typedef struct mla_op {

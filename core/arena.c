@@ -14,9 +14,7 @@ struct mla_arena_chunk {
 
 enum { FIRST_CHUNK_BYTES = 1 << 20 };
 
-static size_t round_up(size_t bytes) {
-    return (bytes + MLA_ALIGN_BYTES - 1) / MLA_ALIGN_BYTES * MLA_ALIGN_BYTES;
-}
+static size_t round_up(size_t bytes) { return (bytes + MLA_ALIGN_BYTES - 1) / MLA_ALIGN_BYTES * MLA_ALIGN_BYTES; }
 
 static mla_arena_chunk *chunk_new(mla_arena *arena, size_t capacity) {
     mla_arena_chunk *chunk = aligned_alloc(MLA_ALIGN_BYTES, sizeof(mla_arena_chunk) + capacity);

@@ -9,8 +9,8 @@
 
 static bool use_plain;
 
-void mla_gemm_plain(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha, const real *a,
-                    size_t lda, const real *b, size_t ldb, real beta, real *c, size_t ldc) {
+void mla_gemm_plain(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha, const real *a, size_t lda,
+                    const real *b, size_t ldb, real beta, real *c, size_t ldc) {
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n; j++) {
             double sum = 0;
@@ -21,8 +21,8 @@ void mla_gemm_plain(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size
         }
 }
 
-static void blas(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha, const real *a,
-                 size_t lda, const real *b, size_t ldb, real beta, real *c, size_t ldc) {
+static void blas(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha, const real *a, size_t lda,
+                 const real *b, size_t ldb, real beta, real *c, size_t ldc) {
     const CBLAS_TRANSPOSE at = ta == MLA_N ? CblasNoTrans : CblasTrans, bt = tb == MLA_N ? CblasNoTrans : CblasTrans;
 #ifdef MLA_DOUBLE
     cblas_dgemm
@@ -90,6 +90,9 @@ const char *mla_gemm_backend(void) {
     char release[64] = "BLAS";
     sscanf(openblas_get_config(), "%31s %31s", release, release + 32);
     snprintf(text, sizeof text, "%s %s, %s kernels, %s build, 1 thread a call", release, release + 32,
-             openblas_get_corename(), openblas_get_parallel() == 2 ? "OpenMP" : openblas_get_parallel() ? "pthread" : "serial");
+             openblas_get_corename(),
+             openblas_get_parallel() == 2 ? "OpenMP"
+             : openblas_get_parallel()    ? "pthread"
+                                          : "serial");
     return text;
 }

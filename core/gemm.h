@@ -20,11 +20,11 @@ void mla_gemm(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, 
               const real *b, size_t ldb, real beta, real *c, size_t ldc);
 
 /* The same by the definition, for tests and as the fallback. */
-void mla_gemm_plain(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha, const real *a,
-                    size_t lda, const real *b, size_t ldb, real beta, real *c, size_t ldc);
+void mla_gemm_plain(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha, const real *a, size_t lda,
+                    const real *b, size_t ldb, real beta, real *c, size_t ldc);
 
-typedef void mla_gemm_function(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha,
-                               const real *a, size_t lda, const real *b, size_t ldb, real beta, real *c, size_t ldc);
+typedef void mla_gemm_function(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha, const real *a,
+                               size_t lda, const real *b, size_t ldb, real beta, real *c, size_t ldc);
 
 /* Largest error of `gemm` against the plain loop, relative to the size of the terms, over all four transpositions,
  * odd sizes, k = 0 and both betas; infinity if a result is not finite. */

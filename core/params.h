@@ -24,10 +24,10 @@
 enum { MLA_MAX_DIMS = 4 };
 
 typedef enum mla_init_kind {
-    MLA_INIT_CONSTANT,         /* every value = scale */
-    MLA_INIT_NORMAL,           /* normal, mean 0, deviation scale */
-    MLA_INIT_REFLECTION_PAIRS  /* unit vectors along the last dimension; in the one before it, vectors 2i and 2i+1
-                                  start nearly equal (noise of length about `scale`): their product is near I */
+    MLA_INIT_CONSTANT,        /* every value = scale */
+    MLA_INIT_NORMAL,          /* normal, mean 0, deviation scale */
+    MLA_INIT_REFLECTION_PAIRS /* unit vectors along the last dimension; in the one before it, vectors 2i and 2i+1
+                                 start nearly equal (noise of length about `scale`): their product is near I */
 } mla_init_kind;
 
 typedef struct mla_init {
@@ -47,9 +47,9 @@ typedef struct mla_param {
 typedef struct mla_params {
     mla_param *entry;
     int entries, capacity;
-    size_t size;     /* reals of a flat buffer, gaps included */
-    size_t count;    /* parameters proper, gaps not included */
-    real *value;     /* the weights, NULL until allocated */
+    size_t size;  /* reals of a flat buffer, gaps included */
+    size_t count; /* parameters proper, gaps not included */
+    real *value;  /* the weights, NULL until allocated */
     bool out_of_memory;
 } mla_params;
 

@@ -18,12 +18,12 @@
 #include <stddef.h>
 
 /* X(name, exit code of the program, meaning) */
-#define MLA_STATUS_LIST(X) \
-    X(MLA_OK, 0, "done") \
-    X(MLA_INVALID, 2, "invalid input or usage") \
-    X(MLA_IO, 1, "file could not be read or written") \
-    X(MLA_NO_MEMORY, 1, "out of memory") \
-    X(MLA_NOT_FINITE, 1, "a value is not finite") \
+#define MLA_STATUS_LIST(X)                                                                                                  \
+    X(MLA_OK, 0, "done")                                                                                                    \
+    X(MLA_INVALID, 2, "invalid input or usage")                                                                             \
+    X(MLA_IO, 1, "file could not be read or written")                                                                       \
+    X(MLA_NO_MEMORY, 1, "out of memory")                                                                                    \
+    X(MLA_NOT_FINITE, 1, "a value is not finite")                                                                           \
     X(MLA_INTERRUPTED, 130, "interrupted")
 
 typedef enum mla_status {
@@ -42,8 +42,7 @@ typedef struct mla_error {
 } mla_error;
 
 /* Fills *error (if not NULL) with the formatted sentence and returns `status`: `return mla_fail(...)`. */
-mla_status mla_fail(mla_error *error, mla_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+mla_status mla_fail(mla_error *error, mla_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Puts the formatted text in front of the sentence already in *error, for context that only the caller
  * knows ("run.yaml: "); returns error->status, or MLA_INVALID when error is NULL. */

@@ -9,9 +9,7 @@ mla_tensor mla_tensor_make(real *data, int ndim, const size_t *shape) {
     return t;
 }
 
-bool mla_tensor_contiguous(const mla_tensor *t) {
-    return t->stride == mla_tensor_columns(t) || mla_tensor_rows(t) == 1;
-}
+bool mla_tensor_contiguous(const mla_tensor *t) { return t->stride == mla_tensor_columns(t) || mla_tensor_rows(t) == 1; }
 
 bool mla_tensor_same_shape(const mla_tensor *a, const mla_tensor *b) {
     if (a->ndim != b->ndim) return false;
@@ -25,8 +23,7 @@ const char *mla_shape_text(const mla_tensor *t) {
     static _Thread_local unsigned turn;
     char *out = text[turn++ % 4];
     int n = snprintf(out, sizeof text[0], "(");
-    for (int i = 0; i < t->ndim; i++)
-        n += snprintf(out + n, sizeof text[0] - (size_t)n, i ? ", %zu" : "%zu", t->shape[i]);
+    for (int i = 0; i < t->ndim; i++) n += snprintf(out + n, sizeof text[0] - (size_t)n, i ? ", %zu" : "%zu", t->shape[i]);
     snprintf(out + n, sizeof text[0] - (size_t)n, ")");
     return out;
 }

@@ -30,7 +30,9 @@ static inline size_t mla_tensor_rows(const mla_tensor *t) {                     
     for (int i = 0; i + 1 < t->ndim; i++) rows *= t->shape[i];
     return rows;
 }
-static inline size_t mla_tensor_count(const mla_tensor *t) { return mla_tensor_rows(t) * mla_tensor_columns(t); } /* all elements */
+static inline size_t mla_tensor_count(const mla_tensor *t) {
+    return mla_tensor_rows(t) * mla_tensor_columns(t);
+} /* all elements */
 bool mla_tensor_contiguous(const mla_tensor *t);
 bool mla_tensor_same_shape(const mla_tensor *a, const mla_tensor *b);
 

@@ -43,7 +43,8 @@ static void mirror_declare(mla_attention *layer, mla_params *params, const char 
     const size_t channels = layer->channels, d = channels / layer->heads, b = m->block ? (size_t)m->block : d;
     const mla_init pairs = {MLA_INIT_REFLECTION_PAIRS, 0.1};
     if (m->reflections)
-        layer->block_v = declare(params, prefix, "block_v", 4, (size_t[]){layer->heads, d / b, (size_t)m->reflections, b}, pairs);
+        layer->block_v =
+            declare(params, prefix, "block_v", 4, (size_t[]){layer->heads, d / b, (size_t)m->reflections, b}, pairs);
     if (m->variance_angle) {
         const size_t planes = channels / 2;
         layer->angle_a = declare(params, prefix, "angle_a", 1, &planes, (mla_init){MLA_INIT_CONSTANT, m->angle_gain});
@@ -75,9 +76,16 @@ static const kind_row kinds[] = {
 mla_attention mla_attention_declare(mla_params *params, const char *prefix, size_t channels, size_t heads, size_t side,
                                     const mla_attention_spec *spec) {
     char name[MLA_PARAM_NAME_BYTES];
-    mla_attention layer = {.spec = *spec, .channels = channels, .heads = heads, .side = side,
-                           .dwconv_weight = -1, .dwconv_bias = -1,
-                           .block_v = -1, .angle_a = -1, .angle_c = -1, .cross_v = -1};
+    mla_attention layer = {.spec = *spec,
+                           .channels = channels,
+                           .heads = heads,
+                           .side = side,
+                           .dwconv_weight = -1,
+                           .dwconv_bias = -1,
+                           .block_v = -1,
+                           .angle_a = -1,
+                           .angle_c = -1,
+                           .cross_v = -1};
     snprintf(name, sizeof name, "%s.qkv", prefix);
     layer.qkv = mla_linear_declare(params, name, channels, 3 * channels, spec->qkv_bias, 0);
     snprintf(name, sizeof name, "%s.proj", prefix);

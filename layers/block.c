@@ -52,8 +52,13 @@ mla_stage mla_stage_declare(mla_params *params, const char *prefix, const mla_mo
                             size_t channels_in, bool norm, mla_block *blocks, unsigned first_block) {
     char name[MLA_PARAM_NAME_BYTES];
     const size_t patch = index == 0 ? (size_t)spec->patch : 2, channels = (size_t)spec->dims[index];
-    mla_stage stage = {.patch = patch, .side_in = side_in, .side = side_in / patch, .first = index == 0,
-                       .has_norm = norm, .depth = spec->depths[index], .blocks = blocks};
+    mla_stage stage = {.patch = patch,
+                       .side_in = side_in,
+                       .side = side_in / patch,
+                       .first = index == 0,
+                       .has_norm = norm,
+                       .depth = spec->depths[index],
+                       .blocks = blocks};
     const mla_init init = {MLA_INIT_NORMAL, 1 / sqrt((double)(channels_in * patch * patch))};
     snprintf(name, sizeof name, "%spatch_embed.proj.weight", prefix);
     stage.embed.weight = mla_params_add(params, name, 4, (size_t[]){channels, channels_in, patch, patch}, init, true);

@@ -42,8 +42,8 @@ typedef struct mla_attention {
     mla_attention_spec spec;
     size_t channels, heads, side;
     mla_linear_layer qkv, proj;
-    int dwconv_weight, dwconv_bias;                /* -1: none */
-    int block_v, angle_a, angle_c, cross_v;        /* mirror; -1: part is off */
+    int dwconv_weight, dwconv_bias;         /* -1: none */
+    int block_v, angle_a, angle_c, cross_v; /* mirror; -1: part is off */
 } mla_attention;
 
 mla_attention mla_attention_declare(mla_params *params, const char *prefix, size_t channels, size_t heads, size_t side,

@@ -20,19 +20,23 @@ struct mla_model {
 static mla_status check_stage(const mla_model_spec *spec, int i, int side, mla_error *error) {
     const int dim = spec->dims[i], heads = spec->heads[i];
     if (dim < 1 || heads < 1 || spec->depths[i] < 1 || dim % heads)
-        return mla_fail(error, MLA_INVALID, "stage %d: dims %d, depths %d, heads %d: all at least 1, and dims a multiple of heads",
-                        i + 1, dim, spec->depths[i], heads);
+        return mla_fail(error, MLA_INVALID,
+                        "stage %d: dims %d, depths %d, heads %d: all at least 1, and dims a multiple of heads", i + 1, dim,
+                        spec->depths[i], heads);
     if (!(spec->mlp_ratio * dim >= 1))
         return mla_fail(error, MLA_INVALID, "stage %d: mlp_ratio %g of %d dims leaves the MLP without width", i + 1,
                         spec->mlp_ratio, dim);
     const int patch = i == 0 ? spec->patch : 2, d = dim / heads;
     if (patch < 1 || side % patch || side / patch < 1)
-        return mla_fail(error, MLA_INVALID, "stage %d: a grid of side %d cannot be cut into patches of %d", i + 1, side, patch);
+        return mla_fail(error, MLA_INVALID, "stage %d: a grid of side %d cannot be cut into patches of %d", i + 1, side,
+                        patch);
     const mla_mirror_spec *m = &spec->attention.mirror;
     if (spec->attention.kind == MLA_ATTENTION_MIRROR && m->reflections && m->block && d % m->block)
-        return mla_fail(error, MLA_INVALID, "stage %d: head width %d is not a multiple of mirror.block %d", i + 1, d, m->block);
+        return mla_fail(error, MLA_INVALID, "stage %d: head width %d is not a multiple of mirror.block %d", i + 1, d,
+                        m->block);
     if (spec->attention.kind == MLA_ATTENTION_MIRROR && m->variance_angle && d % 2)
-        return mla_fail(error, MLA_INVALID, "stage %d: mirror.variance_angle turns channel pairs, head width %d is odd", i + 1, d);
+        return mla_fail(error, MLA_INVALID, "stage %d: mirror.variance_angle turns channel pairs, head width %d is odd",
+                        i + 1, d);
     return MLA_OK;
 }
 

@@ -25,9 +25,9 @@ typedef struct mla_mirror_spec {
 
 typedef struct mla_attention_spec {
     mla_attention_kind kind;
-    int dwconv;    /* side of the depthwise convolution of v on the token grid, odd; 0 = off; linear kinds only */
+    int dwconv; /* side of the depthwise convolution of v on the token grid, odd; 0 = off; linear kinds only */
     bool qkv_bias;
-    double eps;    /* floor of the linear-attention denominator, a fraction of the token mean */
+    double eps; /* floor of the linear-attention denominator, a fraction of the token mean */
     mla_mirror_spec mirror;
 } mla_attention_spec;
 
@@ -36,8 +36,8 @@ typedef struct mla_model_spec {
     int image;    /* side of the square input, pixels */
     int channels; /* of the input: 3 */
     int classes;
-    int patch;    /* side of the first patch; later pvt stages halve the grid */
-    int stages;   /* entries used in the three lists below; 1 for vit */
+    int patch;  /* side of the first patch; later pvt stages halve the grid */
+    int stages; /* entries used in the three lists below; 1 for vit */
     int dims[MLA_MAX_STAGES], depths[MLA_MAX_STAGES], heads[MLA_MAX_STAGES];
     double mlp_ratio;
     double drop_path; /* rate of the last block; grows linearly from 0 at the first */

@@ -131,8 +131,13 @@ static void update_average(real *restrict average, const real *restrict w, size_
 void mla_optimizer_step(mla_optimizer *o, const real *gradient, double lr, double factor, uint64_t n) {
     const mla_optimizer_spec *spec = &o->spec;
     const double first = 1 - pow(spec->betas[0], (double)n), second = 1 - pow(spec->betas[1], (double)n);
-    update u = {.lr = (real)lr, .factor = (real)factor, .beta1 = (real)spec->betas[0], .beta2 = (real)spec->betas[1],
-                .eps = (real)spec->eps, .momentum = (real)spec->momentum, .nesterov = spec->nesterov};
+    update u = {.lr = (real)lr,
+                .factor = (real)factor,
+                .beta1 = (real)spec->betas[0],
+                .beta2 = (real)spec->betas[1],
+                .eps = (real)spec->eps,
+                .momentum = (real)spec->momentum,
+                .nesterov = spec->nesterov};
     if (spec->kind == MLA_ADAMW) {
         /* Subtracted in double: 1 - 0.999 in float is off by 1e-5 of itself. */
         u.rest1 = (real)(1 - spec->betas[0]);

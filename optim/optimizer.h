@@ -27,10 +27,10 @@ typedef enum mla_optimizer_kind { MLA_SGD, MLA_ADAMW } mla_optimizer_kind;
 typedef struct mla_optimizer_spec {
     mla_optimizer_kind kind;
     double weight_decay;
-    double betas[2], eps;     /* AdamW */
-    double momentum;          /* SGD */
-    bool nesterov;            /* SGD */
-    double ema;               /* decay of the weight average; 0: none is kept */
+    double betas[2], eps; /* AdamW */
+    double momentum;      /* SGD */
+    bool nesterov;        /* SGD */
+    double ema;           /* decay of the weight average; 0: none is kept */
     bool ema_warmup;
 } mla_optimizer_spec;
 

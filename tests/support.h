@@ -10,7 +10,8 @@
 #include "autograd/ops.h"
 
 #define TEST_COUNT(array) (sizeof(array) / sizeof(array)[0])
-#define SHAPE(...) (sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), (size_t[]){__VA_ARGS__}
+#define SHAPE(...)                                                                                                          \
+    (sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), (size_t[]) { __VA_ARGS__ }
 
 /* n zeros on the heap, exactly as long as asked for so that a sanitizer sees a step too far; freed by test_release. */
 real *test_reals(size_t n);
@@ -22,9 +23,9 @@ void test_keep_away(mla_tensor *t, double distance);
 /* Every parameter gets normal numbers, so that no bias is zero and no factor one. */
 void test_randomise(mla_params *params, uint64_t seed, double scale);
 
-void test_release(void);          /* teardown of every test */
-void test_adopt(void *memory);    /* memory of malloc to be freed by test_release */
-mla_tape *test_tape(void);        /* freed by test_release */
+void test_release(void);       /* teardown of every test */
+void test_adopt(void *memory); /* memory of malloc to be freed by test_release */
+mla_tape *test_tape(void);     /* freed by test_release */
 
 /* Largest |got - want| / max(|want|, 1). */
 double test_error(const real *got, const real *want, size_t n);

@@ -61,8 +61,10 @@ static void setup(trainer *t, mla_attention_kind kind) {
     t->config.model.classes = 10;
     check_ok(mla_model_new(&t->model, &t->config.model, &error), &error);
     mla_params_init(mla_model_params(t->model), 0);
-    check_ok(mla_engine_new(&t->engine, t->model, &(mla_engine_options){.threads = 2, .lanes = 4, .shard = 3}, &error), &error);
-    const mla_optimizer_spec spec = {.kind = MLA_ADAMW, .weight_decay = 0.05, .betas = {0.9, 0.999}, .eps = 1e-8, .ema = 0.99};
+    check_ok(mla_engine_new(&t->engine, t->model, &(mla_engine_options){.threads = 2, .lanes = 4, .shard = 3}, &error),
+             &error);
+    const mla_optimizer_spec spec = {
+        .kind = MLA_ADAMW, .weight_decay = 0.05, .betas = {0.9, 0.999}, .eps = 1e-8, .ema = 0.99};
     check_ok(mla_optimizer_new(&t->optimizer, &spec, mla_model_params(t->model), &error), &error);
     omp_set_num_threads(2);
 }

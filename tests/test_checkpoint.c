@@ -15,28 +15,32 @@
 
 static const char *const class_names[] = {"Fähre", "sports car", "鳥", "\"quoted\"\\", ""};
 static const mla_class_info classes = {class_names, 5, {0.4914, 0.4822, 0.4465}, {0.247, 1.0 / 3, 1}, 32};
-static const mla_counters counters = {.step = 391, .epoch = 1, .step_in_epoch = 17, .epoch_loss_sum = 0x1.23456789abcdfp+9,
-                                      .epoch_correct = 99, .epoch_images = 2176, .best_correct = 4312,
-                                      .best_images = 10000, .best_epoch = 1};
+static const mla_counters counters = {.step = 391,
+                                      .epoch = 1,
+                                      .step_in_epoch = 17,
+                                      .epoch_loss_sum = 0x1.23456789abcdfp+9,
+                                      .epoch_correct = 99,
+                                      .epoch_images = 2176,
+                                      .best_correct = 4312,
+                                      .best_images = 10000,
+                                      .best_epoch = 1};
 static mla_params params;
 static mla_run_buffers buffers;
 static mla_config config;
 
-static void build_params(mla_params *out)
-{
+static void build_params(mla_params *out) {
     *out = (mla_params){0};
     mla_init normal = {MLA_INIT_NORMAL, 1};
     (void)mla_params_add(out, "blocks.0.attn.qkv.weight", 2, (size_t[]){15, 5}, normal, true);
     (void)mla_params_add(out, "blocks.0.attn.qkv.bias", 1, (size_t[]){15}, normal, false);
-    (void)mla_params_add(out, "blocks.0.attn.block_v", 3, (size_t[]){2, 2, 3},
-                         (mla_init){MLA_INIT_REFLECTION_PAIRS, 0.1}, false);
+    (void)mla_params_add(out, "blocks.0.attn.block_v", 3, (size_t[]){2, 2, 3}, (mla_init){MLA_INIT_REFLECTION_PAIRS, 0.1},
+                         false);
     (void)mla_params_add(out, "head.weight", 2, (size_t[]){5, 5}, normal, true);
     ck_assert(mla_params_allocate(out, NULL) == MLA_OK);
 }
 
 /* Values over the whole range, with -0, subnormals and a NaN with a payload: bits must come back, not numbers. */
-static real *random_buffer(uint64_t stream)
-{
+static real *random_buffer(uint64_t stream) {
     real *buffer = mla_params_buffer(&params);
     mla_rng rng = mla_rng_stream(9, MLA_RNG_TEST, 0, stream);
     ck_assert_ptr_nonnull(buffer);
@@ -48,8 +52,7 @@ static real *random_buffer(uint64_t stream)
     return buffer;
 }
 
-static void build(void)
-{
+static void build(void) {
     scratch_make();
     build_params(&params);
     mla_params_init(&params, 3);
@@ -57,8 +60,7 @@ static void build(void)
     mla_config_defaults(&config);
 }
 
-static void clear(void)
-{
+static void clear(void) {
     free(buffers.moment1);
     free(buffers.moment2);
     free(buffers.ema);
@@ -66,14 +68,12 @@ static void clear(void)
     scratch_remove();
 }
 
-static void save(const char *path)
-{
+static void save(const char *path) {
     mla_error error = {0};
     expect_ok(mla_checkpoint_save(path, &params, &buffers, &counters, &config, &classes, &error), error);
 }
 
-static mla_error refuse(const char *path)
-{
+static mla_error refuse(const char *path) {
     mla_checkpoint checkpoint;
     mla_error error = {0};
     ck_assert_msg(mla_checkpoint_open(&checkpoint, path, NULL, 0, &error) == MLA_INVALID, "%s: accepted or another status",
@@ -84,39 +84,33 @@ static mla_error refuse(const char *path)
 }
 
 /* Four fresh buffers filled with a mark. */
-static mla_run_buffers marked_buffers(void)
-{
+static mla_run_buffers marked_buffers(void) {
     mla_run_buffers out = {mla_params_buffer(&params), mla_params_buffer(&params), mla_params_buffer(&params),
                            mla_params_buffer(&params)};
     real *const all[] = {out.value, out.moment1, out.moment2, out.ema};
     for (int b = 0; b < 4; b++)
         for (int i = 0; i < params.entries; i++)
-            for (size_t j = 0; j < params.entry[i].count; j++)
-                all[b][params.entry[i].offset + j] = 77;
+            for (size_t j = 0; j < params.entry[i].count; j++) all[b][params.entry[i].offset + j] = 77;
     return out;
 }
 
-static void free_buffers(mla_run_buffers *out)
-{
+static void free_buffers(mla_run_buffers *out) {
     free(out->value);
     free(out->moment1);
     free(out->moment2);
     free(out->ema);
 }
 
-static bool is_marked(const mla_run_buffers *out)
-{
+static bool is_marked(const mla_run_buffers *out) {
     const real *const all[] = {out->value, out->moment1, out->moment2, out->ema};
     for (int b = 0; b < 4; b++)
         for (int i = 0; i < params.entries; i++)
             for (size_t j = 0; j < params.entry[i].count; j++)
-                if (all[b][params.entry[i].offset + j] != 77)
-                    return false;
+                if (all[b][params.entry[i].offset + j] != 77) return false;
     return true;
 }
 
-START_TEST(everything_comes_back_bit_for_bit)
-{
+START_TEST(everything_comes_back_bit_for_bit) {
     mla_checkpoint checkpoint;
     mla_error error = {0};
     const char *path = in_scratch("a b.safetensors");
@@ -125,8 +119,7 @@ START_TEST(everything_comes_back_bit_for_bit)
     ck_assert(checkpoint.has_ema && checkpoint.has_optimizer);
     ck_assert_mem_eq(&checkpoint.counters, &counters, sizeof counters);
     ck_assert_int_eq(checkpoint.classes.count, 5);
-    for (int i = 0; i < 5; i++)
-        ck_assert_str_eq(checkpoint.classes.names[i], class_names[i]);
+    for (int i = 0; i < 5; i++) ck_assert_str_eq(checkpoint.classes.names[i], class_names[i]);
     ck_assert_mem_eq(checkpoint.classes.mean, classes.mean, sizeof classes.mean);
     ck_assert_mem_eq(checkpoint.classes.std, classes.std, sizeof classes.std);
     ck_assert_int_eq(checkpoint.classes.size, 32);
@@ -148,8 +141,7 @@ START_TEST(everything_comes_back_bit_for_bit)
 }
 END_TEST
 
-START_TEST(names_of_tensors)
-{
+START_TEST(names_of_tensors) {
     mla_safetensors *file;
     mla_error error = {0};
     const char *path = in_scratch("c");
@@ -175,8 +167,7 @@ START_TEST(names_of_tensors)
 }
 END_TEST
 
-START_TEST(overrides_change_the_config)
-{
+START_TEST(overrides_change_the_config) {
     mla_checkpoint checkpoint;
     mla_error error = {0};
     const char *path = in_scratch("c"), *set[] = {"train.epochs=99"}, *wrong[] = {"train.epoch=99"};
@@ -190,8 +181,7 @@ START_TEST(overrides_change_the_config)
 END_TEST
 
 /* Any one byte changed, anywhere, is found; in a tensor, its name is told. */
-START_TEST(damage_is_found)
-{
+START_TEST(damage_is_found) {
     size_t bytes;
     mla_error error = {0};
     mla_safetensors *file;
@@ -200,8 +190,7 @@ START_TEST(damage_is_found)
     char *data = get_file(path, &bytes);
     expect_ok(mla_safetensors_open(&file, path, &error), error);
     size_t begin = bytes;
-    for (size_t i = 0; i < mla_safetensors_count(file); i++)
-        begin -= mla_safetensors_at(file, i)->bytes;
+    for (size_t i = 0; i < mla_safetensors_count(file); i++) begin -= mla_safetensors_at(file, i)->bytes;
     size_t position = begin;
     for (size_t i = 0; i < mla_safetensors_count(file); i++) {
         const mla_file_tensor *tensor = mla_safetensors_at(file, i);
@@ -218,8 +207,7 @@ START_TEST(damage_is_found)
     mla_safetensors_close(file);
     for (size_t at = 0; at < begin; at++) {
         mla_checkpoint checkpoint;
-        if (data[at] == ' ')
-            continue; /* padding; a tab there is as good */
+        if (data[at] == ' ') continue; /* padding; a tab there is as good */
         data[at] ^= 1;
         put_file(in_scratch("damaged"), data, bytes);
         data[at] ^= 1;
@@ -231,8 +219,7 @@ START_TEST(damage_is_found)
         else
             ck_assert(is_marked(&out));
         free_buffers(&out);
-        if (opened)
-            mla_checkpoint_close(&checkpoint);
+        if (opened) mla_checkpoint_close(&checkpoint);
     }
     for (size_t cut = 0; cut < bytes; cut += 97) {
         put_file(in_scratch("damaged"), data, cut);
@@ -243,23 +230,20 @@ START_TEST(damage_is_found)
 END_TEST
 
 /* Opens `path` and loads into other parameters, which must fail without copying. */
-static mla_error mismatch(const char *path, const mla_params *other)
-{
+static mla_error mismatch(const char *path, const mla_params *other) {
     mla_checkpoint checkpoint;
     mla_error error = {0};
     mla_run_buffers out = {.value = mla_params_buffer(other)};
     expect_ok(mla_checkpoint_open(&checkpoint, path, NULL, 0, &error), error);
     ck_assert(mla_checkpoint_load(&checkpoint, other, &out, &error) == MLA_INVALID);
-    for (size_t i = 0; i < other->size; i++)
-        ck_assert(out.value[i] == 0);
+    for (size_t i = 0; i < other->size; i++) ck_assert(out.value[i] == 0);
     free(out.value);
     mla_checkpoint_close(&checkpoint);
     expect_text(error.text, path);
     return error;
 }
 
-START_TEST(another_model_is_told_by_names)
-{
+START_TEST(another_model_is_told_by_names) {
     const char *path = in_scratch("c");
     mla_params other = {0};
     mla_init zero = {MLA_INIT_CONSTANT, 0};
@@ -277,8 +261,7 @@ START_TEST(another_model_is_told_by_names)
 }
 END_TEST
 
-START_TEST(another_optimizer_is_told)
-{
+START_TEST(another_optimizer_is_told) {
     mla_checkpoint checkpoint;
     mla_error error = {0};
     const char *path = in_scratch("c"), *set[] = {"optim.name=sgd"};
@@ -294,10 +277,17 @@ START_TEST(another_optimizer_is_told)
 END_TEST
 
 /* Writes the tensors of a good checkpoint with changed metadata. */
-static void rewrite(const char *from, const char *to, const char *key, const char *value)
-{
-    static const char *const keys[] = {"mirrorla.checkpoint", "mirrorla.version", "config", "counters", "classes",
-                                       "mean", "std", "size", "weight_hash", "crc32"};
+static void rewrite(const char *from, const char *to, const char *key, const char *value) {
+    static const char *const keys[] = {"mirrorla.checkpoint",
+                                       "mirrorla.version",
+                                       "config",
+                                       "counters",
+                                       "classes",
+                                       "mean",
+                                       "std",
+                                       "size",
+                                       "weight_hash",
+                                       "crc32"};
     mla_file_pair pairs[10];
     mla_file_tensor tensors[16];
     mla_safetensors *file;
@@ -306,17 +296,14 @@ static void rewrite(const char *from, const char *to, const char *key, const cha
     expect_ok(mla_safetensors_open(&file, from, &error), error);
     for (size_t i = 0; i < 10; i++) {
         const char *text = strcmp(keys[i], key) == 0 ? value : mla_safetensors_metadata(file, keys[i]);
-        if (text)
-            pairs[count++] = (mla_file_pair){keys[i], text};
+        if (text) pairs[count++] = (mla_file_pair){keys[i], text};
     }
-    for (size_t i = 0; i < 16; i++)
-        tensors[i] = *mla_safetensors_at(file, i);
+    for (size_t i = 0; i < 16; i++) tensors[i] = *mla_safetensors_at(file, i);
     expect_ok(mla_safetensors_write(to, tensors, 16, pairs, count, &error), error);
     mla_safetensors_close(file);
 }
 
-START_TEST(metadata_is_checked)
-{
+START_TEST(metadata_is_checked) {
     static const struct {
         const char *key, *value, *expected;
     } cases[] = {
@@ -340,8 +327,7 @@ START_TEST(metadata_is_checked)
 }
 END_TEST
 
-START_TEST(foreign_weights_are_told)
-{
+START_TEST(foreign_weights_are_told) {
     mla_error error = {0};
     float one = 1;
     mla_file_tensor tensor = {"head.bias", MLA_F32, 1, {1}, &one, sizeof one};
@@ -353,8 +339,7 @@ END_TEST
 
 /* ---- exports */
 
-static mla_status export(const char *path, const real *value, mla_error *error)
-{
+static mla_status export(const char *path, const real *value, mla_error *error) {
     mla_checkpoint checkpoint;
     save(in_scratch("c"));
     expect_ok(mla_checkpoint_open(&checkpoint, in_scratch("c"), NULL, 0, error), *error);
@@ -363,8 +348,7 @@ static mla_status export(const char *path, const real *value, mla_error *error)
     return status;
 }
 
-START_TEST(exported_weights_open)
-{
+START_TEST(exported_weights_open) {
     mla_checkpoint checkpoint;
     mla_error error = {0};
     const char *path = in_scratch("weights.safetensors");
@@ -393,8 +377,7 @@ START_TEST(exported_weights_open)
 }
 END_TEST
 
-START_TEST(changed_export_is_told_by_its_hash)
-{
+START_TEST(changed_export_is_told_by_its_hash) {
     size_t bytes;
     mla_checkpoint checkpoint;
     mla_error error = {0};
@@ -414,8 +397,7 @@ START_TEST(changed_export_is_told_by_its_hash)
 }
 END_TEST
 
-START_TEST(class_names_must_be_utf8)
-{
+START_TEST(class_names_must_be_utf8) {
     const char *const names[] = {"ok", "\xff\xfe"};
     mla_class_info wrong = classes;
     mla_error error = {0};
@@ -429,13 +411,11 @@ END_TEST
 
 /* ---- numbers */
 
-START_TEST(numbers_survive)
-{
+START_TEST(numbers_survive) {
     static const double values[] = {0, -0.0, 1, -1, 0.1, 1.0 / 3, 3, 1e22, 1e-5, 5e-324, 1.7976931348623157e308, 123456789};
     const char *locales[] = {"C", "de_DE.UTF-8", "ps_AF.UTF-8"};
     for (size_t l = 0; l < 3; l++) {
-        if (!setlocale(LC_ALL, locales[l]))
-            continue;
+        if (!setlocale(LC_ALL, locales[l])) continue;
         for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
             char hex[MLA_NUMBER_BYTES], text[MLA_NUMBER_BYTES];
             double back;
@@ -462,15 +442,13 @@ END_TEST
 
 /* ---- the newest one */
 
-static void save_step(uint64_t step)
-{
+static void save_step(uint64_t step) {
     char *path = mla_checkpoint_path(in_scratch("run"), step);
     save(path);
     free(path);
 }
 
-START_TEST(newest_is_by_number)
-{
+START_TEST(newest_is_by_number) {
     mla_error error = {0};
     char *path;
     ck_assert(mla_checkpoint_newest(&path, in_scratch("run"), &error) == MLA_INVALID);
@@ -499,19 +477,16 @@ START_TEST(newest_is_by_number)
 }
 END_TEST
 
-static _Noreturn void save_forever(void)
-{
+static _Noreturn void save_forever(void) {
     mla_error error = {0};
     for (uint64_t step = 0;; step++) {
         char *path = mla_checkpoint_path(in_scratch("run"), step % 3);
-        if (!path || mla_checkpoint_save(path, &params, &buffers, &counters, &config, &classes, &error) != MLA_OK)
-            _exit(1);
+        if (!path || mla_checkpoint_save(path, &params, &buffers, &counters, &config, &classes, &error) != MLA_OK) _exit(1);
         free(path);
     }
 }
 
-START_TEST(a_kill_at_any_moment_leaves_a_good_one)
-{
+START_TEST(a_kill_at_any_moment_leaves_a_good_one) {
     mla_error error = {0};
     mla_rng rng = mla_rng_stream(4, MLA_RNG_TEST, 0, 0);
     expect_ok(mla_folders_make(in_scratch("run/checkpoints"), NULL, &error), error);
@@ -519,8 +494,7 @@ START_TEST(a_kill_at_any_moment_leaves_a_good_one)
     for (int kills = 0; kills < 50; kills++) {
         pid_t child = fork();
         ck_assert_int_ge(child, 0);
-        if (child == 0)
-            save_forever();
+        if (child == 0) save_forever();
         nanosleep(&(struct timespec){0, 200000 + (long)mla_rng_below(&rng, 20000000)}, NULL);
         kill(child, SIGKILL);
         int how;
@@ -542,8 +516,7 @@ START_TEST(a_kill_at_any_moment_leaves_a_good_one)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("checkpoint");
     TCase *tests = tcase_create("checkpoint");
     tcase_set_timeout(tests, 300);

@@ -11,13 +11,11 @@
 
 enum { PATH_ROOM = MLA_PATH_BYTES + 512 };
 
-static mla_status parse(mla_config *config, const char *text, mla_error *error)
-{
+static mla_status parse(mla_config *config, const char *text, mla_error *error) {
     return mla_config_parse(config, text, "t.yaml", NULL, 0, error);
 }
 
-static mla_config accepted(const char *text)
-{
+static mla_config accepted(const char *text) {
     mla_config config;
     mla_error error = {0};
     ck_assert_msg(parse(&config, text, &error) == MLA_OK, "refused: %s\n%s", text, error.text);
@@ -26,16 +24,14 @@ static mla_config accepted(const char *text)
 
 /* ---- refused inputs ---- */
 
-static void check_message(const refusal *r, const mla_error *error)
-{
+static void check_message(const refusal *r, const mla_error *error) {
     for (int i = 0; i < 3 && r->hint[i]; i++)
         ck_assert_msg(strstr(error->text, r->hint[i]), "input: %s\nmessage: %s\nlacks: %s", r->text, error->text,
                       r->hint[i]);
     ck_assert_msg(!strchr(error->text, '\n'), "newline in: %s", error->text);
 }
 
-START_TEST(refuses)
-{
+START_TEST(refuses) {
     const refusal *r = &refusals[_i];
     mla_config config;
     memset(&config, 0x5a, sizeof config);
@@ -49,8 +45,7 @@ START_TEST(refuses)
 }
 END_TEST
 
-START_TEST(refuses_override)
-{
+START_TEST(refuses_override) {
     const refusal *r = &override_refusals[_i];
     mla_config config;
     mla_error error = {0};
@@ -61,13 +56,12 @@ END_TEST
 
 /* ---- accepted spellings ---- */
 
-START_TEST(numbers)
-{
+START_TEST(numbers) {
     static const struct {
         const char *text;
         double value;
-    } spellings[] = {{"1e-5", 1e-5}, {"1E-5", 1e-5}, {".5", .5},     {"5", 5},          {"5.", 5},   {"5.0", 5},
-                     {"+5", 5},      {"0", 0},       {"0.0e0", 0},   {"1.0e-05", 1e-5}, {"1e+1", 10}, {"0.1", 0.1}};
+    } spellings[] = {{"1e-5", 1e-5}, {"1E-5", 1e-5}, {".5", .5},   {"5", 5},          {"5.", 5},    {"5.0", 5},
+                     {"+5", 5},      {"0", 0},       {"0.0e0", 0}, {"1.0e-05", 1e-5}, {"1e+1", 10}, {"0.1", 0.1}};
     for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
         char text[96];
         snprintf(text, sizeof text, "optim: {lr: %s}\nschedule: {min_lr: 0}\n", spellings[i].text);
@@ -77,8 +71,7 @@ START_TEST(numbers)
 }
 END_TEST
 
-START_TEST(switches)
-{
+START_TEST(switches) {
     static const char *const yes[] = {"true", "True", "TRUE", "yes", "Yes", "on", "On", "ON"};
     static const char *const no[] = {"false", "False", "FALSE", "no", "No", "off", "Off", "OFF"};
     char text[64];
@@ -91,14 +84,13 @@ START_TEST(switches)
 }
 END_TEST
 
-START_TEST(nulls_and_autos)
-{
+START_TEST(nulls_and_autos) {
     static const char *const words[] = {"null", "None", "~", "NULL"};
     char text[160];
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         const char *w = words[i];
-        snprintf(text, sizeof text, "optim: {clip: %s, ema: %s}\ntrain: {shard: %s}\ndata: {path: %s, mean: %s}", w, w,
-                 w, w, w);
+        snprintf(text, sizeof text, "optim: {clip: %s, ema: %s}\ntrain: {shard: %s}\ndata: {path: %s, mean: %s}", w, w, w, w,
+                 w);
         mla_config c = accepted(text);
         ck_assert(c.optim.clip == 0 && c.optim.ema == 0 && c.train.shard == 0 && c.data.mean_auto);
         ck_assert_str_eq(c.data.path, "auto");
@@ -109,8 +101,7 @@ START_TEST(nulls_and_autos)
 }
 END_TEST
 
-START_TEST(lists)
-{
+START_TEST(lists) {
     mla_config c = accepted("optim:\n  betas: (0.8, 0.95)\nmodel:\n  dims: (128,)\n  heads:\n    - 8\n");
     ck_assert(c.optim.betas[0] == 0.8 && c.optim.betas[1] == 0.95);
     ck_assert(c.model.dims[0] == 128 && c.model.heads[0] == 8 && c.model.stages == 1);
@@ -119,11 +110,10 @@ START_TEST(lists)
 }
 END_TEST
 
-START_TEST(empty_is_default)
-{
-    static const char *const texts[] = {"", "\n", "# nothing\n", "---\n", "{}\n", "\xef\xbb\xbf", "optim:\n",
-                                        "---\n...\n",
-                                        "\xef\xbb\xbfoptim: {lr: 1e-3}\r\n"};
+START_TEST(empty_is_default) {
+    static const char *const texts[] = {"",         "\n",         "# nothing\n",
+                                        "---\n",    "{}\n",       "\xef\xbb\xbf",
+                                        "optim:\n", "---\n...\n", "\xef\xbb\xbfoptim: {lr: 1e-3}\r\n"};
     mla_config defaults;
     mla_config_defaults(&defaults);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -142,10 +132,9 @@ START_TEST(empty_is_default)
 }
 END_TEST
 
-START_TEST(overrides_in_order)
-{
-    const char *set[] = {"optim.lr=3e-4", "model.dims=[192]", "model.heads=[6]", "data.path=/a b/%c",
-                         "optim.betas=(0.8, 0.9)", "optim.clip=null", "optim.lr=.5", "train.batch=64"};
+START_TEST(overrides_in_order) {
+    const char *set[] = {"optim.lr=3e-4",          "model.dims=[192]", "model.heads=[6]", "data.path=/a b/%c",
+                         "optim.betas=(0.8, 0.9)", "optim.clip=null",  "optim.lr=.5",     "train.batch=64"};
     mla_config c;
     mla_error error = {0};
     ck_assert_msg(mla_config_parse(&c, "train: {batch: 32}", "t", set, 8, &error) == MLA_OK, "%s", error.text);
@@ -160,8 +149,7 @@ END_TEST
 
 /* ---- text and reference ---- */
 
-static void check_round_trip(const mla_config *config)
-{
+static void check_round_trip(const mla_config *config) {
     char *text = mla_config_text(config);
     ck_assert_ptr_nonnull(text);
     mla_config again = accepted(text);
@@ -187,8 +175,7 @@ static const char every_key[] =
     "checkpoint: {every_epochs: 0, every_steps: 10, keep: 5, best: false}\n"
     "eval: {every_epochs: 4}\n";
 
-START_TEST(round_trip)
-{
+START_TEST(round_trip) {
     mla_config c;
     mla_config_defaults(&c);
     check_round_trip(&c);
@@ -199,8 +186,7 @@ START_TEST(round_trip)
     for (size_t i = 0; i < mla_config_key_count; i++) {
         const mla_config_key *key = &mla_config_keys[i];
         size_t bytes = key->type == MLA_KEY_BOOL ? 1 : key->type == MLA_KEY_TEXT ? MLA_PATH_BYTES : 4;
-        if (key->type == MLA_KEY_DOUBLE || key->type == MLA_KEY_DOUBLES || key->type == MLA_KEY_U64)
-            bytes = 8;
+        if (key->type == MLA_KEY_DOUBLE || key->type == MLA_KEY_DOUBLES || key->type == MLA_KEY_U64) bytes = 8;
         const char *a = (const char *)&c + key->offset, *b = (const char *)&defaults + key->offset;
         bool first_entry_only = strcmp(key->name, "model.dims") == 0;
         ck_assert_msg(first_entry_only || memcmp(a, b, bytes) != 0, "%s is at its default", key->name);
@@ -208,11 +194,23 @@ START_TEST(round_trip)
 }
 END_TEST
 
-START_TEST(odd_paths_read_back)
-{
-    static const char *const paths[] = {"~", "null", "a\nb\tc", " lead and trail ", "#x", "- a", "\"", "\\", "'",
-                                        "\xc2\x85\xe2\x80\xa8\xe2\x80\xa9", "\xef\xbb\xbf\xef\xbf\xbe\xef\xbf\xbf",
-                                        "\xc2\x80\xc2\x9f\xc2\xa0\x7f\x01", "\xf0\x9f\x98\x80", "a: b", "{", "..."};
+START_TEST(odd_paths_read_back) {
+    static const char *const paths[] = {"~",
+                                        "null",
+                                        "a\nb\tc",
+                                        " lead and trail ",
+                                        "#x",
+                                        "- a",
+                                        "\"",
+                                        "\\",
+                                        "'",
+                                        "\xc2\x85\xe2\x80\xa8\xe2\x80\xa9",
+                                        "\xef\xbb\xbf\xef\xbf\xbe\xef\xbf\xbf",
+                                        "\xc2\x80\xc2\x9f\xc2\xa0\x7f\x01",
+                                        "\xf0\x9f\x98\x80",
+                                        "a: b",
+                                        "{",
+                                        "..."};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         mla_config c;
         mla_config_defaults(&c);
@@ -224,8 +222,7 @@ START_TEST(odd_paths_read_back)
 END_TEST
 
 /* Every line a later base or override leaves behind: the longer path must not shine through. */
-START_TEST(no_rest_of_earlier_values)
-{
+START_TEST(no_rest_of_earlier_values) {
     const char *set[] = {"data.path=/long/long/long", "data.mean=[0.1, 0.1, 0.1]", "data.path=/s", "data.mean=auto"};
     const char *direct[] = {"data.path=/s"};
     mla_config a, b;
@@ -236,12 +233,10 @@ START_TEST(no_rest_of_earlier_values)
 }
 END_TEST
 
-START_TEST(any_locale)
-{
+START_TEST(any_locale) {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "ru_RU.UTF-8"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (setlocale(LC_ALL, names[i]) && strcmp(localeconv()->decimal_point, ",") == 0)
-            break;
+        if (setlocale(LC_ALL, names[i]) && strcmp(localeconv()->decimal_point, ",") == 0) break;
     if (strcmp(localeconv()->decimal_point, ",") != 0)
         fprintf(stderr, "any_locale: no locale with a decimal comma here; checked with the plain one only\n");
     mla_config c = accepted(every_key);
@@ -254,8 +249,7 @@ START_TEST(any_locale)
 }
 END_TEST
 
-static char *reference(const char *key)
-{
+static char *reference(const char *key) {
     char *text = NULL;
     size_t length;
     FILE *out = open_memstream(&text, &length);
@@ -265,8 +259,7 @@ static char *reference(const char *key)
     return text;
 }
 
-START_TEST(reference_is_complete)
-{
+START_TEST(reference_is_complete) {
     char *all = reference(NULL);
     for (size_t i = 0; i < mla_config_key_count; i++) {
         const mla_config_key *key = &mla_config_keys[i];
@@ -290,8 +283,7 @@ START_TEST(reference_is_complete)
 }
 END_TEST
 
-START_TEST(names)
-{
+START_TEST(names) {
     ck_assert_str_eq(mla_attention_kind_name(MLA_ATTENTION_MIRROR), "mirror");
     ck_assert_str_eq(mla_family_name(MLA_FAMILY_PVT), "pvt");
     ck_assert_str_eq(mla_data_set_name(MLA_SET_TINY_IMAGENET), "tiny-imagenet");
@@ -303,52 +295,42 @@ END_TEST
 
 static char folder[256];
 
-static void make_folder(void)
-{
+static void make_folder(void) {
     const char *root = getenv("TMPDIR");
     snprintf(folder, sizeof folder, "%s/mla_config_XXXXXX", root ? root : "/tmp");
     ck_assert_ptr_nonnull(mkdtemp(folder));
 }
 
-static void remove_folder(void)
-{
+static void remove_folder(void) {
     char command[512];
     snprintf(command, sizeof command, "rm -r '%s'", folder);
     ck_assert_int_eq(system(command), 0);
 }
 
-static const char *in_folder(const char *name)
-{
+static const char *in_folder(const char *name) {
     static char path[PATH_ROOM];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
 }
 
-static void write_file(const char *name, const char *text, size_t length)
-{
+static void write_file(const char *name, const char *text, size_t length) {
     FILE *out = fopen(in_folder(name), "wb");
     ck_assert_ptr_nonnull(out);
     ck_assert_uint_eq(fwrite(text, 1, length, out), length);
     ck_assert_int_eq(fclose(out), 0);
 }
 
-static void file(const char *name, const char *text)
-{
-    write_file(name, text, strlen(text));
-}
+static void file(const char *name, const char *text) { write_file(name, text, strlen(text)); }
 
-static void load_refused(const char *name, mla_status status, const char *hint, const char *second)
-{
+static void load_refused(const char *name, mla_status status, const char *hint, const char *second) {
     mla_config config;
     mla_error error = {0};
     mla_status got = mla_config_load(&config, in_folder(name), NULL, 0, &error);
     ck_assert_msg(got == status, "%s: status %d, %s", name, (int)got, error.text);
-    ck_assert_msg(strstr(error.text, hint) && strstr(error.text, second), "%s\nlacks %s or %s", error.text, hint,
-                  second);
+    ck_assert_msg(strstr(error.text, hint) && strstr(error.text, second), "%s\nlacks %s or %s", error.text, hint, second);
 }
 
-START_TEST(bases)
-{
+START_TEST(bases) {
     mkdir(in_folder("sub"), 0700);
     file("root.yaml", "optim: {lr: 1e-3, clip: 5}\ntrain: {batch: 16, epochs: 3}\n");
     file("sub/mid.yaml", "optim: {lr: 2e-3}\nbase: ../root.yaml\n");
@@ -371,8 +353,7 @@ START_TEST(bases)
 }
 END_TEST
 
-START_TEST(base_mistakes)
-{
+START_TEST(base_mistakes) {
     file("a.yaml", "base: b.yaml\n");
     file("b.yaml", "\nbase: ./a.yaml\n");
     load_refused("a.yaml", MLA_INVALID, "b.yaml:2: base: ", "round in a circle");
@@ -407,13 +388,15 @@ START_TEST(base_mistakes)
 }
 END_TEST
 
-START_TEST(bad_files)
-{
+START_TEST(bad_files) {
     load_refused("missing.yaml", MLA_INVALID, "missing.yaml", "No such file");
     load_refused("", MLA_INVALID, "cannot read", "directory");
     write_file("nul.yaml", "optim: {lr: 1}\n#\0\n", 18);
     load_refused("nul.yaml", MLA_INVALID, "nul.yaml:2: ", "NUL byte");
-    write_file("wide.yaml", "\xff\xfe" "a\0:\0", 6);
+    write_file("wide.yaml",
+               "\xff\xfe"
+               "a\0:\0",
+               6);
     load_refused("wide.yaml", MLA_INVALID, "wide.yaml:1: ", "not UTF-8");
     size_t bytes = MLA_CONFIG_FILE_BYTES;
     char *text = malloc(bytes + 1);
@@ -435,8 +418,7 @@ START_TEST(bad_files)
 }
 END_TEST
 
-START_TEST(shipped_configs)
-{
+START_TEST(shipped_configs) {
     static const char *const models[] = {"study", "pvt_nano", "vit_tiny"};
     static const char *const kinds[] = {"softmax", "relu", "elu1", "mirror"};
     const char *source = getenv("MLA_SOURCE_DIR");
@@ -460,8 +442,7 @@ START_TEST(shipped_configs)
 }
 END_TEST
 
-START_TEST(statuses)
-{
+START_TEST(statuses) {
     mla_error error = {0};
     ck_assert_int_eq(mla_fail(NULL, MLA_IO, "x"), MLA_IO);
     ck_assert_int_eq(mla_fail(&error, MLA_IO, "a\nb %d", 3), MLA_IO);
@@ -473,8 +454,7 @@ START_TEST(statuses)
     for (int lead = 0; lead < 4; lead++) { /* never half of a character where the sentence was cut */
         memset(text, 0, sizeof text);
         memset(text, 'x', (size_t)lead);
-        for (size_t i = (size_t)lead; i + 4 < sizeof text; i += 4)
-            memcpy(text + i, "\xf0\x9f\x98\x80", 4);
+        for (size_t i = (size_t)lead; i + 4 < sizeof text; i += 4) memcpy(text + i, "\xf0\x9f\x98\x80", 4);
         mla_fail(&error, MLA_INVALID, "%s", text);
         ck_assert_uint_eq((strlen(error.text) - (size_t)lead) % 4, 0);
         ck_assert_uint_gt(strlen(error.text), MLA_ERROR_BYTES - 6);
@@ -486,26 +466,24 @@ START_TEST(statuses)
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *const *tests, size_t count)
-{
+static void add(Suite *suite, const char *name, const TTest *const *tests, size_t count) {
     TCase *group = tcase_create(name);
-    for (size_t i = 0; i < count; i++)
-        tcase_add_test(group, tests[i]);
+    for (size_t i = 0; i < count; i++) tcase_add_test(group, tests[i]);
     suite_add_tcase(suite, group);
 }
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("config");
     TCase *refused = tcase_create("refused");
     tcase_add_loop_test(refused, refuses, 0, (int)(sizeof refusals / sizeof refusals[0]));
     tcase_add_loop_test(refused, refuses_override, 0, (int)(sizeof override_refusals / sizeof override_refusals[0]));
     suite_add_tcase(suite, refused);
-    const TTest *const values[] = {numbers, switches, nulls_and_autos, lists, empty_is_default, overrides_in_order,
-                                   statuses};
+    const TTest *const values[] = {numbers,          switches,           nulls_and_autos, lists,
+                                   empty_is_default, overrides_in_order, statuses};
     add(suite, "values", values, sizeof values / sizeof values[0]);
-    const TTest *const text[] = {round_trip, odd_paths_read_back, no_rest_of_earlier_values, any_locale,
-                                 reference_is_complete, names, shipped_configs};
+    const TTest *const text[] = {round_trip,     odd_paths_read_back,   no_rest_of_earlier_values,
+                                 any_locale,     reference_is_complete, names,
+                                 shipped_configs};
     add(suite, "text", text, sizeof text / sizeof text[0]);
     TCase *files = tcase_create("files");
     tcase_add_checked_fixture(files, make_folder, remove_folder);

@@ -111,14 +111,15 @@ static void check_gemm(mla_transpose ta, mla_transpose tb, size_t m, size_t n, s
     real *a = test_normal(a_rows * lda, 1), *b = test_normal(b_rows * ldb, 2), *got = test_normal(m * ldc, 3);
     real *want = test_reals(m * ldc);
     char what[128];
-    snprintf(what, sizeof what, "gemm %c%c, %zu x %zu x %zu, beta %g", ta == MLA_N ? 'N' : 'T', tb == MLA_N ? 'N' : 'T', m, n,
-             k, (double)beta);
+    snprintf(what, sizeof what, "gemm %c%c, %zu x %zu x %zu, beta %g", ta == MLA_N ? 'N' : 'T', tb == MLA_N ? 'N' : 'T', m,
+             n, k, (double)beta);
     memcpy(want, got, m * ldc * sizeof(real));
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n; j++) {
             double sum = 0;
             for (size_t p = 0; p < k; p++)
-                sum += (double)a[ta == MLA_N ? i * lda + p : p * lda + i] * (double)b[tb == MLA_N ? p * ldb + j : j * ldb + p];
+                sum +=
+                    (double)a[ta == MLA_N ? i * lda + p : p * lda + i] * (double)b[tb == MLA_N ? p * ldb + j : j * ldb + p];
             const double old = beta == 0 ? 0 : (double)beta * (double)got[i * ldc + j];
             if (beta == 0) got[i * ldc + j] = NAN; /* must not be read */
             want[i * ldc + j] = (real)((double)alpha * sum + old);
@@ -133,8 +134,8 @@ static void check_gemm(mla_transpose ta, mla_transpose tb, size_t m, size_t n, s
 }
 
 START_TEST(gemm_is_right) {
-    static const size_t sizes[][3] = {{1, 1, 1}, {2, 3, 5}, {17, 9, 33}, {8, 16, 64},
-                                      {65, 31, 7}, {1, 40, 3}, {40, 1, 3}, {3, 5, 0}};
+    static const size_t sizes[][3] = {{1, 1, 1},   {2, 3, 5},  {17, 9, 33}, {8, 16, 64},
+                                      {65, 31, 7}, {1, 40, 3}, {40, 1, 3},  {3, 5, 0}};
     const mla_transpose ta = _i & 1 ? MLA_T : MLA_N, tb = _i & 2 ? MLA_T : MLA_N;
     for (size_t s = 0; s < TEST_COUNT(sizes); s++) {
         check_gemm(ta, tb, sizes[s][0], sizes[s][1], sizes[s][2], 1, 0);
@@ -157,9 +158,9 @@ START_TEST(gemm_of_nothing) {
 END_TEST
 
 /* Products that are wrong in the ways that libraries have been. */
-#define WRONG(name) \
-    static void name(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha, const real *a, size_t lda, \
-                     const real *b, size_t ldb, real beta, real *c, size_t ldc)
+#define WRONG(name)                                                                                                         \
+    static void name(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, real alpha, const real *a,           \
+                     size_t lda, const real *b, size_t ldb, real beta, real *c, size_t ldc)
 WRONG(gives_zeros) {
     (void)ta, (void)tb, (void)k, (void)alpha, (void)a, (void)lda, (void)b, (void)ldb, (void)beta;
     for (size_t i = 0; i < m; i++) memset(c + i * ldc, 0, n * sizeof(real));
@@ -184,8 +185,8 @@ WRONG(writes_too_far) {
 }
 
 START_TEST(wrong_gemms_are_caught) {
-    static mla_gemm_function *const wrong[] = {gives_zeros, gives_nan, forgets_the_last_product, ignores_beta, reads_c,
-                                               swaps_transposes, writes_too_far};
+    static mla_gemm_function *const wrong[] = {
+        gives_zeros, gives_nan, forgets_the_last_product, ignores_beta, reads_c, swaps_transposes, writes_too_far};
     for (size_t i = 0; i < TEST_COUNT(wrong); i++)
         ck_assert_msg(mla_gemm_error(wrong[i]) > 1e-3, "wrong product %zu passes", i);
     ck_assert_double_lt(mla_gemm_error(mla_gemm_plain), 1e-6);
@@ -208,13 +209,12 @@ static double ulps(double got, double want, double size) {
 
 /* Values from tiny to large of both signs, and the special ones. */
 static size_t wide_values(real *x, size_t most) {
-    static const real special[] = {0, REAL(-0.0), 1, -1, REAL(1e-38), REAL(-1e-38), REAL(1e30), REAL(-1e30), REAL(87.9),
-                                   REAL(-87), REAL(-104), REAL(13), REAL(-13), REAL(0.5), REAL(-5.5)};
+    static const real special[] = {0,          REAL(-0.0),  1,          -1,        REAL(1e-38), REAL(-1e-38),
+                                   REAL(1e30), REAL(-1e30), REAL(87.9), REAL(-87), REAL(-104),  REAL(13),
+                                   REAL(-13),  REAL(0.5),   REAL(-5.5)};
     mla_rng rng = mla_rng_stream(2, MLA_RNG_TEST, 0, 0);
     for (size_t i = 0; i < most; i++)
-        x[i] = i < TEST_COUNT(special)
-                   ? special[i]
-                   : (real)(mla_rng_normal(&rng) * pow(10, 8 * mla_rng_uniform(&rng) - 6));
+        x[i] = i < TEST_COUNT(special) ? special[i] : (real)(mla_rng_normal(&rng) * pow(10, 8 * mla_rng_uniform(&rng) - 6));
     return most;
 }
 
@@ -228,8 +228,8 @@ START_TEST(exp_is_close) {
         mla_vec_exp(n, y, x, shift);
         for (size_t i = 0; i < n; i++) {
             const double want = (double)(real)exp((double)(x[i] - shift));
-            ck_assert_msg(ulps((double)y[i], want, fabs(want)) <= 4, "exp(%.9g) = %.9g, not %.9g",
-                          (double)(x[i] - shift), (double)y[i], want);
+            ck_assert_msg(ulps((double)y[i], want, fabs(want)) <= 4, "exp(%.9g) = %.9g, not %.9g", (double)(x[i] - shift),
+                          (double)y[i], want);
         }
     }
     real special[] = {INFINITY, -INFINITY, NAN};
@@ -245,8 +245,8 @@ START_TEST(gelu_is_close) {
     for (size_t i = 0; i < n; i++) {
         const double a = (double)x[i], phi = 0.5 * erfc(-a * M_SQRT1_2), density = exp(-0.5 * a * a) / sqrt(2 * M_PI);
         /* The left tail is a difference of ones: its error is that of one, times x. */
-        ck_assert_msg(ulps((double)y[i], a * phi, fmin(fabs(a), 16)) <= 4, "gelu(%.9g) = %.9g, not %.9g", a,
-                      (double)y[i], a * phi);
+        ck_assert_msg(ulps((double)y[i], a * phi, fmin(fabs(a), 16)) <= 4, "gelu(%.9g) = %.9g, not %.9g", a, (double)y[i],
+                      a * phi);
         ck_assert_msg(ulps((double)slope[i], phi + a * density, 1) <= 4, "gelu'(%.9g) = %.9g, not %.9g", a, (double)slope[i],
                       phi + a * density);
     }
@@ -263,8 +263,8 @@ START_TEST(elu1_is_close) {
     mla_vec_elu1(n, y, x);
     for (size_t i = 0; i < n; i++) {
         const double want = x[i] > 0 ? (double)(x[i] + 1) : (double)(real)exp((double)x[i]);
-        ck_assert_msg(ulps((double)y[i], want, fabs(want)) <= 4, "elu1(%.9g) = %.9g, not %.9g", (double)x[i],
-                      (double)y[i], want);
+        ck_assert_msg(ulps((double)y[i], want, fabs(want)) <= 4, "elu1(%.9g) = %.9g, not %.9g", (double)x[i], (double)y[i],
+                      want);
     }
     real special[] = {INFINITY, -INFINITY, NAN};
     mla_vec_elu1(3, special, special);

@@ -85,15 +85,16 @@ static mla_model_spec read_spec(void) {
     mla_attention_spec *a = &spec.attention;
     int bias, angle;
     json_error_t wrong;
-    ck_assert_msg(
-        json_unpack_ex(root, &wrong, JSON_STRICT, "{s:s, s:i, s:i, s:i, s:F, s:o, s:o, s:o, s:{s:s, s:i, s:F, s:b, "
-                       "s:{s:i, s:i, s:b, s:F, s:F, s:i}}}",
-                       "family", &family, "image", &spec.image, "classes", &spec.classes, "patch", &spec.patch, "mlp_ratio",
-                       &spec.mlp_ratio, "dims", &dims, "depths", &depths, "heads", &heads, "attention", "kind", &kind,
-                       "dwconv", &a->dwconv, "eps", &a->eps, "qkv_bias", &bias, "mirror", "block", &a->mirror.block,
-                       "reflections", &a->mirror.reflections, "variance_angle", &angle, "angle_max", &a->mirror.angle_max,
-                       "angle_gain", &a->mirror.angle_gain, "cross_head", &a->mirror.cross_head) == 0,
-        "spec of %s: %s", mla_safetensors_path(file), wrong.text);
+    ck_assert_msg(json_unpack_ex(root, &wrong, JSON_STRICT,
+                                 "{s:s, s:i, s:i, s:i, s:F, s:o, s:o, s:o, s:{s:s, s:i, s:F, s:b, "
+                                 "s:{s:i, s:i, s:b, s:F, s:F, s:i}}}",
+                                 "family", &family, "image", &spec.image, "classes", &spec.classes, "patch", &spec.patch,
+                                 "mlp_ratio", &spec.mlp_ratio, "dims", &dims, "depths", &depths, "heads", &heads,
+                                 "attention", "kind", &kind, "dwconv", &a->dwconv, "eps", &a->eps, "qkv_bias", &bias,
+                                 "mirror", "block", &a->mirror.block, "reflections", &a->mirror.reflections,
+                                 "variance_angle", &angle, "angle_max", &a->mirror.angle_max, "angle_gain",
+                                 &a->mirror.angle_gain, "cross_head", &a->mirror.cross_head) == 0,
+                  "spec of %s: %s", mla_safetensors_path(file), wrong.text);
     spec.family = (mla_family)position(names_of("model.family"), family);
     a->kind = (mla_attention_kind)position(names_of("model.attention.kind"), kind);
     a->qkv_bias = bias;
@@ -268,14 +269,10 @@ static mla_var patch_embed(mla_tape *tape, const mla_var *in) {
 }
 
 static const operation operations[] = {
-    {"layer_norm", layer_norm, {"x", "weight", "bias"}},
-    {"gelu", gelu, {"x"}},
-    {"dwconv3", dwconv, {"x", "weight", "bias"}},
-    {"dwconv5", dwconv, {"x", "weight", "bias"}},
-    {"softmax_attention", softmax, {"q", "k", "v"}},
-    {"relu_attention", relu, {"q", "k", "v"}},
-    {"elu1_attention", elu1, {"q", "k", "v"}},
-    {"patch_embed", patch_embed, {"x", "weight", "bias"}},
+    {"layer_norm", layer_norm, {"x", "weight", "bias"}}, {"gelu", gelu, {"x"}},
+    {"dwconv3", dwconv, {"x", "weight", "bias"}},        {"dwconv5", dwconv, {"x", "weight", "bias"}},
+    {"softmax_attention", softmax, {"q", "k", "v"}},     {"relu_attention", relu, {"q", "k", "v"}},
+    {"elu1_attention", elu1, {"q", "k", "v"}},           {"patch_embed", patch_embed, {"x", "weight", "bias"}},
 };
 
 /* Tensor `key` of operation `name`; `d` in front of the key asks for its gradient. */
@@ -434,7 +431,8 @@ static const rule rules[] = {
 
 /* The table above says the same as the file. */
 static void check_options(const rule *r) {
-    json_t *options = json_loads(mla_safetensors_metadata(file, r->name), 0, NULL), *betas = json_object_get(options, "betas");
+    json_t *options = json_loads(mla_safetensors_metadata(file, r->name), 0, NULL),
+           *betas = json_object_get(options, "betas");
     ck_assert_ptr_nonnull(options);
     ck_assert_double_eq(json_number_value(json_object_get(options, "lr")), r->lr);
     ck_assert_double_eq(json_number_value(json_object_get(options, "momentum")), r->spec.momentum);

@@ -21,34 +21,24 @@ typedef struct gradient_case {
         int ndim;
         size_t shape[MLA_MAX_DIMS];
     } input[MOST_INPUTS];
-    size_t a, b;    /* what the builder makes of them: heads, grid, patch, columns to skip */
-    double away;    /* inputs stay so far from zero */
+    size_t a, b; /* what the builder makes of them: heads, grid, patch, columns to skip */
+    double away; /* inputs stay so far from zero */
     double smoothing;
-    int map;        /* activation or feature map */
-    bool negative;  /* input 0 is negative throughout the first image's first token */
+    int map;       /* activation or feature map */
+    bool negative; /* input 0 is negative throughout the first image's first token */
 } gradient_case;
 
 #define BUILD(name) static mla_var name(mla_tape *tape, const mla_var *in, __attribute__((unused)) const gradient_case *c)
 
-BUILD(linear) {
-    return mla_linear(tape, in[0], in[1], in[2], MLA_NO_VAR, (mla_activation)c->map);
-}
-BUILD(linear_residual) {
-    return mla_linear(tape, in[0], in[1], in[2], in[3], MLA_IDENTITY);
-}
-BUILD(linear_bare) {
-    return mla_linear(tape, in[0], in[1], MLA_NO_VAR, MLA_NO_VAR, (mla_activation)c->map);
-}
-BUILD(linear_residual_bare) {
-    return mla_linear(tape, in[0], in[1], MLA_NO_VAR, in[2], MLA_IDENTITY);
-}
+BUILD(linear) { return mla_linear(tape, in[0], in[1], in[2], MLA_NO_VAR, (mla_activation)c->map); }
+BUILD(linear_residual) { return mla_linear(tape, in[0], in[1], in[2], in[3], MLA_IDENTITY); }
+BUILD(linear_bare) { return mla_linear(tape, in[0], in[1], MLA_NO_VAR, MLA_NO_VAR, (mla_activation)c->map); }
+BUILD(linear_residual_bare) { return mla_linear(tape, in[0], in[1], MLA_NO_VAR, in[2], MLA_IDENTITY); }
 BUILD(linear_view) {
     return mla_linear(tape, mla_columns(tape, in[0], c->a, c->b), in[1], in[2], MLA_NO_VAR, (mla_activation)c->map);
 }
 /* x is input and residual at once. */
-BUILD(linear_onto_itself) {
-    return mla_linear(tape, in[0], in[1], in[2], in[0], MLA_IDENTITY);
-}
+BUILD(linear_onto_itself) { return mla_linear(tape, in[0], in[1], in[2], in[0], MLA_IDENTITY); }
 /* The same layer twice, with an activation between. */
 BUILD(linear_twice) {
     const mla_var y = mla_linear(tape, in[0], in[1], in[2], MLA_NO_VAR, MLA_GELU);
@@ -59,96 +49,51 @@ BUILD(linear_reshaped) {
     return mla_reshape(tape, mla_linear(tape, in[0], w, in[2], MLA_NO_VAR, MLA_IDENTITY), 2, (size_t[]){9, 2});
 }
 
-BUILD(layer_norm) {
-    return mla_layer_norm(tape, in[0], in[1], in[2], 1e-6);
-}
-BUILD(layer_norm_twice) {
-    return mla_layer_norm(tape, mla_layer_norm(tape, in[0], in[1], in[2], 1e-6), in[1], in[2], 1e-2);
-}
-BUILD(gelu) {
-    return mla_gelu(tape, in[0]);
-}
-BUILD(residual) {
-    return mla_residual(tape, in[0], in[1], NULL);
-}
+BUILD(layer_norm) { return mla_layer_norm(tape, in[0], in[1], in[2], 1e-6); }
+BUILD(layer_norm_twice) { return mla_layer_norm(tape, mla_layer_norm(tape, in[0], in[1], in[2], 1e-6), in[1], in[2], 1e-2); }
+BUILD(gelu) { return mla_gelu(tape, in[0]); }
+BUILD(residual) { return mla_residual(tape, in[0], in[1], NULL); }
 BUILD(residual_scaled) {
     static const real scale[] = {0, 1.25, -2};
     return mla_residual(tape, in[0], in[1], scale);
 }
-BUILD(residual_double) {
-    return mla_residual(tape, in[0], in[0], NULL);
-}
+BUILD(residual_double) { return mla_residual(tape, in[0], in[0], NULL); }
 BUILD(drop_path) {
     static const double uniform[] = {0.1, 0.9, 0.5};
     return mla_drop_path(tape, in[0], mla_gelu(tape, in[0]), 0.3, uniform);
 }
-BUILD(position) {
-    return mla_position(tape, in[0], in[1]);
-}
+BUILD(position) { return mla_position(tape, in[0], in[1]); }
 BUILD(patches) { return mla_patches(tape, in[0], c->a); }
-BUILD(patches_grid) {
-    return mla_patches_grid(tape, in[0], c->a, c->b);
-}
-BUILD(conv) {
-    return mla_depthwise_conv(tape, in[0], in[1], in[2], MLA_NO_VAR, c->a, c->b);
-}
-BUILD(conv_residual) {
-    return mla_depthwise_conv(tape, in[0], in[1], in[2], in[3], c->a, c->b);
-}
-BUILD(conv_view) {
-    return mla_depthwise_conv(tape, mla_columns(tape, in[0], 6, 3), in[1], in[2], MLA_NO_VAR, c->a,
-                              c->b);
-}
-BUILD(conv_onto_itself) {
-    return mla_depthwise_conv(tape, in[0], in[1], in[2], in[0], c->a, c->b);
-}
-BUILD(token_mean) {
-    return mla_token_mean(tape, in[0]);
-}
-BUILD(softmax) {
-    return mla_softmax_attention(tape, in[0], in[1], in[2], c->a);
-}
+BUILD(patches_grid) { return mla_patches_grid(tape, in[0], c->a, c->b); }
+BUILD(conv) { return mla_depthwise_conv(tape, in[0], in[1], in[2], MLA_NO_VAR, c->a, c->b); }
+BUILD(conv_residual) { return mla_depthwise_conv(tape, in[0], in[1], in[2], in[3], c->a, c->b); }
+BUILD(conv_view) { return mla_depthwise_conv(tape, mla_columns(tape, in[0], 6, 3), in[1], in[2], MLA_NO_VAR, c->a, c->b); }
+BUILD(conv_onto_itself) { return mla_depthwise_conv(tape, in[0], in[1], in[2], in[0], c->a, c->b); }
+BUILD(token_mean) { return mla_token_mean(tape, in[0]); }
+BUILD(softmax) { return mla_softmax_attention(tape, in[0], in[1], in[2], c->a); }
 /* q, k and v are thirds of one tensor, as models have it; b is their width. */
 BUILD(softmax_thirds) {
     return mla_softmax_attention(tape, mla_columns(tape, in[0], 0, c->b), mla_columns(tape, in[0], c->b, c->b),
                                  mla_columns(tape, in[0], 2 * c->b, c->b), c->a);
 }
-BUILD(softmax_itself) {
-    return mla_softmax_attention(tape, in[0], in[0], in[0], c->a);
-}
-BUILD(attention) {
-    return mla_linear_attention(tape, in[0], in[1], in[2], c->a, (mla_feature_map)c->map, 1e-2);
-}
+BUILD(softmax_itself) { return mla_softmax_attention(tape, in[0], in[0], in[0], c->a); }
+BUILD(attention) { return mla_linear_attention(tape, in[0], in[1], in[2], c->a, (mla_feature_map)c->map, 1e-2); }
 BUILD(attention_thirds) {
     return mla_linear_attention(tape, mla_columns(tape, in[0], 0, c->b), mla_columns(tape, in[0], c->b, c->b),
                                 mla_columns(tape, in[0], 2 * c->b, c->b), c->a, (mla_feature_map)c->map, 1e-6);
 }
-BUILD(attention_itself) {
-    return mla_linear_attention(tape, in[0], in[0], in[0], c->a, (mla_feature_map)c->map, 1e-3);
-}
-BUILD(block_reflect) {
-    return mla_block_reflect(tape, in[0], in[1]);
-}
+BUILD(attention_itself) { return mla_linear_attention(tape, in[0], in[0], in[0], c->a, (mla_feature_map)c->map, 1e-3); }
+BUILD(block_reflect) { return mla_block_reflect(tape, in[0], in[1]); }
 /* Weight and bias are folded with the same vectors. */
 BUILD(block_reflect_twice) {
     return mla_linear(tape, in[3], mla_block_reflect(tape, in[0], in[2]), mla_block_reflect(tape, in[1], in[2]), MLA_NO_VAR,
                       MLA_IDENTITY);
 }
-BUILD(pair_angle) {
-    return mla_pair_angle(tape, in[0], in[1], in[2], 1.5);
-}
-BUILD(pair_angle_view) {
-    return mla_pair_angle(tape, mla_columns(tape, in[0], 0, 8), in[1], in[2], 0.7);
-}
-BUILD(cross_reflect) {
-    return mla_cross_reflect(tape, in[0], in[1]);
-}
-BUILD(cross_reflect_view) {
-    return mla_cross_reflect(tape, mla_columns(tape, in[0], 2, 8), in[1]);
-}
-BUILD(cross_reflect_twice) {
-    return mla_cross_reflect(tape, mla_gelu(tape, mla_cross_reflect(tape, in[0], in[1])), in[1]);
-}
+BUILD(pair_angle) { return mla_pair_angle(tape, in[0], in[1], in[2], 1.5); }
+BUILD(pair_angle_view) { return mla_pair_angle(tape, mla_columns(tape, in[0], 0, 8), in[1], in[2], 0.7); }
+BUILD(cross_reflect) { return mla_cross_reflect(tape, in[0], in[1]); }
+BUILD(cross_reflect_view) { return mla_cross_reflect(tape, mla_columns(tape, in[0], 2, 8), in[1]); }
+BUILD(cross_reflect_twice) { return mla_cross_reflect(tape, mla_gelu(tape, mla_cross_reflect(tape, in[0], in[1])), in[1]); }
 BUILD(cross_entropy) {
     static const int labels[] = {2, 0, 4};
     return mla_cross_entropy(tape, in[0], labels, NULL, c->smoothing);
@@ -171,7 +116,8 @@ static const gradient_case cases[] = {
     {"linear", "residual", linear_residual, IN({3, {2, 3, 4}}, {2, {5, 4}}, {1, {5}}, {3, {2, 3, 5}})},
     {"linear", "residual, no bias", linear_residual_bare, IN({3, {2, 3, 4}}, {2, {5, 4}}, {3, {2, 3, 5}})},
     {"linear", "view of columns", linear_view, IN({3, {2, 3, 7}}, {2, {5, 4}}, {1, {5}}), .a = 2, .b = 4},
-    {"linear", "view of columns, GELU", linear_view, IN({2, {3, 7}}, {2, {5, 3}}, {1, {5}}), .a = 4, .b = 3, .map = MLA_GELU},
+    {"linear", "view of columns, GELU", linear_view, IN({2, {3, 7}}, {2, {5, 3}}, {1, {5}}), .a = 4, .b = 3,
+     .map = MLA_GELU},
     {"linear", "convolution weight", linear, IN({3, {2, 3, 12}}, {4, {5, 3, 2, 2}}, {1, {5}})},
     {"linear", "one by one", linear, IN({2, {1, 1}}, {2, {1, 1}}, {1, {1}})},
     {"linear", "x is the residual too", linear_onto_itself, IN({3, {2, 3, 4}}, {2, {4, 4}}, {1, {4}})},
@@ -199,8 +145,8 @@ static const gradient_case cases[] = {
     {"depthwise_conv", "view of columns", conv_view, IN({3, {2, 6, 9}}, {4, {3, 1, 3, 3}}, {1, {3}}), .a = 2, .b = 3},
     {"depthwise_conv", "one token", conv, IN({3, {2, 1, 3}}, {4, {3, 1, 5, 5}}, {1, {3}}), .a = 1, .b = 1},
     {"depthwise_conv", "1 x 1", conv, IN({3, {2, 4, 3}}, {4, {3, 1, 1, 1}}, {1, {3}}), .a = 2, .b = 2},
-    {"depthwise_conv", "x is the residual too", conv_onto_itself, IN({3, {1, 6, 3}}, {4, {3, 1, 3, 3}}, {1, {3}}),
-     .a = 2, .b = 3},
+    {"depthwise_conv", "x is the residual too", conv_onto_itself, IN({3, {1, 6, 3}}, {4, {3, 1, 3, 3}}, {1, {3}}), .a = 2,
+     .b = 3},
     {"token_mean", "odd", token_mean, IN({3, {3, 5, 7}})},
     {"token_mean", "one token", token_mean, IN({3, {3, 1, 2}})},
     {"softmax_attention", "apart", softmax, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2},
@@ -215,8 +161,8 @@ static const gradient_case cases[] = {
     {"linear_attention", "ReLU, thirds of one tensor", attention_thirds, IN({3, {2, 4, 36}}), .a = 3, .b = 12, RELU},
     {"linear_attention", "elu + 1, thirds of one tensor", attention_thirds, IN({3, {2, 4, 18}}), .a = 2, .b = 6, ELU1},
     {"linear_attention", "ReLU, one token", attention, IN({3, {2, 1, 4}}, {3, {2, 1, 4}}, {3, {2, 1, 4}}), .a = 1, RELU},
-    {"linear_attention", "elu + 1, more tokens than a block of the sum", attention_thirds,
-     IN({3, {1, 70, 6}}), .a = 1, .b = 2, ELU1},
+    {"linear_attention", "elu + 1, more tokens than a block of the sum", attention_thirds, IN({3, {1, 70, 6}}), .a = 1,
+     .b = 2, ELU1},
     {"linear_attention", "ReLU, q, k and v are one", attention_itself, IN({3, {1, 5, 4}}), .a = 2, RELU},
     {"block_reflect", "one reflection", block_reflect, IN({2, {24, 5}}, {4, {2, 2, 1, 2}})},
     {"block_reflect", "three reflections of whole heads", block_reflect, IN({2, {18, 3}}, {4, {2, 1, 3, 3}})},
@@ -356,7 +302,10 @@ typedef struct model_case {
     double drop_path;
 } model_case;
 
-#define MIRROR(...) {MLA_ATTENTION_MIRROR, 3, true, 1e-3, {__VA_ARGS__}}
+#define MIRROR(...)                                                                                                         \
+    {                                                                                                                       \
+        MLA_ATTENTION_MIRROR, 3, true, 1e-3, { __VA_ARGS__ }                                                                \
+    }
 
 static const model_case models[] = {
     {"vit softmax", MLA_FAMILY_VIT, {MLA_ATTENTION_SOFTMAX, 3, true, 1e-3, {0}}, 0},
@@ -391,14 +340,27 @@ static mla_var build_model(mla_tape *tape, const mla_var *in, void *context) {
 START_TEST(whole_model) {
     const model_case *c = &models[_i];
     const bool pyramid = c->family == MLA_FAMILY_PVT;
-    const mla_model_spec spec = {.family = c->family, .image = 4, .channels = 3, .classes = 3, .patch = pyramid ? 1 : 2,
-                                 .stages = pyramid ? 2 : 1, .dims = {4, 8}, .depths = {pyramid ? 1 : 2, 1}, .heads = {1, 2},
-                                 .mlp_ratio = 1.5, .drop_path = c->drop_path, .norm_eps = 1e-6, .attention = c->attention};
+    const mla_model_spec spec = {.family = c->family,
+                                 .image = 4,
+                                 .channels = 3,
+                                 .classes = 3,
+                                 .patch = pyramid ? 1 : 2,
+                                 .stages = pyramid ? 2 : 1,
+                                 .dims = {4, 8},
+                                 .depths = {pyramid ? 1 : 2, 1},
+                                 .heads = {1, 2},
+                                 .mlp_ratio = 1.5,
+                                 .drop_path = c->drop_path,
+                                 .norm_eps = 1e-6,
+                                 .attention = c->attention};
     model_run r;
     mla_error error = {0};
     ck_assert_msg(mla_model_new(&r.model, &spec, &error) == MLA_OK, "%s", error.text);
     test_randomise(mla_model_params(r.model), 100, 0.6);
-    mla_gradcheck check = {.build = build_model, .context = &r, .params = mla_model_params(r.model), .inputs = 1,
+    mla_gradcheck check = {.build = build_model,
+                           .context = &r,
+                           .params = mla_model_params(r.model),
+                           .inputs = 1,
                            .input = {test_tensor(9, SHAPE(3, 3, 4, 4))}};
     mla_gradcheck_result result;
     const mla_status status = mla_gradcheck_run(&check, &result, &error);
@@ -416,7 +378,8 @@ static void square_plan(const mla_op_args *args, mla_op_plan *plan) {
     memcpy(plan->shape, args->in[0].shape, sizeof plan->shape);
 }
 static void square_forward(mla_op_args *args) {
-    for (size_t i = 0; i < mla_tensor_count(&args->in[0]); i++) args->out.data[i] = args->in[0].data[i] * args->in[0].data[i];
+    for (size_t i = 0; i < mla_tensor_count(&args->in[0]); i++)
+        args->out.data[i] = args->in[0].data[i] * args->in[0].data[i];
 }
 static void add_gradient(mla_op_args *args, real factor) {
     for (size_t i = 0; i < mla_tensor_count(&args->in[0]); i++)
@@ -450,7 +413,8 @@ typedef struct planted {
     mla_status expected;
 } planted;
 
-#define SQUARE(backward) {"square", square_plan, square_forward, backward}
+#define SQUARE(backward)                                                                                                    \
+    { "square", square_plan, square_forward, backward }
 static const planted mistakes[] = {
     {SQUARE(right), false, MLA_OK},
     {SQUARE(right), true, MLA_OK},

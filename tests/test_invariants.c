@@ -91,10 +91,12 @@ START_TEST(block_reflect_is_the_matrix_on_tokens) {
     mla_tape *tape = test_tape();
     mla_tape_begin(tape, NULL, NULL, NULL);
     const mla_var vectors = mla_tape_input(tape, v), token = mla_tape_input(tape, x);
-    const mla_var folded = mla_linear(tape, token, mla_block_reflect(tape, mla_tape_input(tape, w), vectors),
-                                      mla_block_reflect(tape, mla_tape_input(tape, bias), vectors), MLA_NO_VAR, MLA_IDENTITY);
-    const real *plain = mla_value(tape, mla_linear(tape, token, mla_tape_input(tape, w), mla_tape_input(tape, bias), MLA_NO_VAR,
-                                                   MLA_IDENTITY)).data;
+    const mla_var folded =
+        mla_linear(tape, token, mla_block_reflect(tape, mla_tape_input(tape, w), vectors),
+                   mla_block_reflect(tape, mla_tape_input(tape, bias), vectors), MLA_NO_VAR, MLA_IDENTITY);
+    const real *plain = mla_value(tape, mla_linear(tape, token, mla_tape_input(tape, w), mla_tape_input(tape, bias),
+                                                   MLA_NO_VAR, MLA_IDENTITY))
+                            .data;
     real *want = test_reals(TOKENS * 3 * C);
     memcpy(want, plain, TOKENS * 3 * C * sizeof(real));
     for (size_t part = 0; part < (size_t)2 * HEADS * BLOCKS; part++) {
@@ -122,7 +124,8 @@ START_TEST(a_reflection_undoes_itself) {
     graph g = {.in = {test_tensor(1, SHAPE(2, 3, 10)), mla_tensor_make(repeated(test_normal(5, 2), 5), SHAPE(2, 5))}};
     run(&g, cross);
     test_close("H(Hx)", g.y.data, g.in[0].data, 60, CLOSE);
-    graph folded = {.in = {test_tensor(3, SHAPE(15, 4)), mla_tensor_make(repeated(test_normal(5, 4), 5), SHAPE(1, 1, 2, 5))}};
+    graph folded = {
+        .in = {test_tensor(3, SHAPE(15, 4)), mla_tensor_make(repeated(test_normal(5, 4), 5), SHAPE(1, 1, 2, 5))}};
     run(&folded, block);
     test_close("P^T W with P = HH", folded.y.data, folded.in[0].data, 60, CLOSE);
 }
@@ -198,7 +201,8 @@ static mla_var elu1(mla_tape *tape, const mla_var *in) {
 static double feature(builder *kind, double x) { return x > 0 ? (kind == elu1 ? x + 1 : x) : kind == elu1 ? exp(x) : 0; }
 
 /* weight (N) of the tokens for query n of one head. */
-static void attention_weights(double *weight, builder *kind, const real *q, const real *k, size_t tokens, size_t c, size_t d) {
+static void attention_weights(double *weight, builder *kind, const real *q, const real *k, size_t tokens, size_t c,
+                              size_t d) {
     double sum = 0, largest = -INFINITY;
     for (size_t m = 0; m < tokens; m++) {
         weight[m] = 0;
@@ -237,7 +241,8 @@ START_TEST(attention_is_its_definition) {
     static const size_t tokens[] = {1, 7, 64, 65, 131};
     for (size_t t = 0; t < TEST_COUNT(tokens); t++) {
         const size_t n = tokens[t];
-        graph g = {.in = {test_tensor(1, SHAPE(2, n, 10)), test_tensor(2, SHAPE(2, n, 10)), test_tensor(3, SHAPE(2, n, 10))}};
+        graph g = {
+            .in = {test_tensor(1, SHAPE(2, n, 10)), test_tensor(2, SHAPE(2, n, 10)), test_tensor(3, SHAPE(2, n, 10))}};
         run(&g, kinds[_i]);
         test_close("attention", g.y.data, attention(kinds[_i], g.in), 2 * n * 10, CLOSE);
     }
@@ -253,8 +258,8 @@ START_TEST(attention_stays_finite) {
     static builder *const kinds[] = {softmax, relu, elu1};
     static const double size[] = {1e4, 1, 1e-4, 1e-20};
     for (size_t s = 0; s < TEST_COUNT(size); s++) {
-        graph g = {.in = {test_tensor(1, SHAPE(1, 512, 8)), test_tensor(2, SHAPE(1, 512, 8)),
-                          test_tensor(3, SHAPE(1, 512, 8))}};
+        graph g = {
+            .in = {test_tensor(1, SHAPE(1, 512, 8)), test_tensor(2, SHAPE(1, 512, 8)), test_tensor(3, SHAPE(1, 512, 8))}};
         scale(&g.in[0], size[s]);
         scale(&g.in[1], size[s]);
         run(&g, kinds[_i]);
@@ -309,8 +314,8 @@ typedef struct filter_case {
     size_t channels, side, height, width;
 } filter_case;
 
-static const filter_case filters[] = {{5, 3, 3, 4}, {32, 3, 2, 3}, {35, 5, 4, 3}, {70, 3, 5, 5}, {3, 3, 1, 1}, {33, 7, 2, 1},
-                                      {2, 9, 3, 2}, {4, 1, 2, 2}, {6, 5, 1, 6}};
+static const filter_case filters[] = {{5, 3, 3, 4},  {32, 3, 2, 3}, {35, 5, 4, 3}, {70, 3, 5, 5}, {3, 3, 1, 1},
+                                      {33, 7, 2, 1}, {2, 9, 3, 2},  {4, 1, 2, 2},  {6, 5, 1, 6}};
 static const filter_case *filter;
 
 static mla_var convolution(mla_tape *tape, const mla_var *in) {
@@ -476,7 +481,8 @@ START_TEST(not_a_number_is_passed_on) {
     static builder *const kinds[] = {softmax, relu, elu1};
     for (int which = 0; which < 3; which++)
         for (int kind = 0; kind < 3; kind++) {
-            graph g = {.in = {test_tensor(1, SHAPE(1, 5, 8)), test_tensor(2, SHAPE(1, 5, 8)), test_tensor(3, SHAPE(1, 5, 8))}};
+            graph g = {
+                .in = {test_tensor(1, SHAPE(1, 5, 8)), test_tensor(2, SHAPE(1, 5, 8)), test_tensor(3, SHAPE(1, 5, 8))}};
             g.in[which].data[3] = NAN;
             run(&g, kinds[kind]);
             ck_assert_msg(isnan(g.y.data[3]), "kind %d: NaN in input %d gives %g", kind, which, (double)g.y.data[3]);

@@ -10,15 +10,11 @@
 /* Under the address sanitizer, too, an allocation that can't be had is NULL, not the end of the program. */
 const char *__asan_default_options(void);
 
-const char *__asan_default_options(void)
-{
-    return "allocator_may_return_null=1";
-}
+const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 
 static mla_params params;
 
-static void build(void)
-{
+static void build(void) {
     params = (mla_params){0};
     ck_assert_int_eq(mla_params_add(&params, "head.weight", 2, (size_t[]){10, 7}, (mla_init){MLA_INIT_NORMAL, 0.5}, true),
                      0);
@@ -30,13 +26,9 @@ static void build(void)
     ck_assert(mla_params_allocate(&params, NULL) == MLA_OK);
 }
 
-static void clear(void)
-{
-    mla_params_free(&params);
-}
+static void clear(void) { mla_params_free(&params); }
 
-START_TEST(slices_are_aligned_and_do_not_overlap)
-{
+START_TEST(slices_are_aligned_and_do_not_overlap) {
     size_t end = 0, count = 0;
     for (int i = 0; i < params.entries; i++) {
         ck_assert_uint_eq(params.entry[i].offset % MLA_ALIGN_REALS, 0);
@@ -53,28 +45,23 @@ START_TEST(slices_are_aligned_and_do_not_overlap)
 }
 END_TEST
 
-START_TEST(gaps_stay_zero)
-{
+START_TEST(gaps_stay_zero) {
     mla_params_init(&params, 1);
     size_t position = 0;
     for (int i = 0; i <= params.entries; i++) {
         size_t begin = i < params.entries ? params.entry[i].offset : params.size;
-        for (; position < begin; position++)
-            ck_assert(params.value[position] == 0);
-        if (i < params.entries)
-            position = begin + params.entry[i].count;
+        for (; position < begin; position++) ck_assert(params.value[position] == 0);
+        if (i < params.entries) position = begin + params.entry[i].count;
     }
     real *buffer = mla_params_buffer(&params);
     ck_assert_ptr_nonnull(buffer);
     ck_assert_uint_eq((uintptr_t)buffer % MLA_ALIGN_BYTES, 0);
-    for (size_t i = 0; i < params.size; i++)
-        ck_assert(buffer[i] == 0);
+    for (size_t i = 0; i < params.size; i++) ck_assert(buffer[i] == 0);
     free(buffer);
 }
 END_TEST
 
-START_TEST(constants_and_normals)
-{
+START_TEST(constants_and_normals) {
     mla_params_init(&params, 5);
     const real *weight = params.value + params.entry[0].offset, *bias = params.value + params.entry[1].offset;
     double sum = 0, square = 0;
@@ -84,30 +71,24 @@ START_TEST(constants_and_normals)
     }
     ck_assert_double_lt(fabs(sum / 70), 4 * 0.5 / sqrt(70));
     ck_assert_double_lt(fabs(square / 70 - 0.25), 4 * 0.25 * sqrt(2.0 / 70));
-    for (int i = 0; i < 10; i++)
-        ck_assert(bias[i] == 3);
+    for (int i = 0; i < 10; i++) ck_assert(bias[i] == 3);
     mla_rng rng = mla_rng_stream(5, MLA_RNG_INIT, 0, 0);
-    for (int i = 0; i < 70; i++)
-        ck_assert(weight[i] == (real)(0.5 * mla_rng_normal(&rng)));
+    for (int i = 0; i < 70; i++) ck_assert(weight[i] == (real)(0.5 * mla_rng_normal(&rng)));
 }
 END_TEST
 
-static double dot(const real *a, const real *b)
-{
+static double dot(const real *a, const real *b) {
     double sum = 0;
-    for (int i = 0; i < 8; i++)
-        sum += (double)a[i] * b[i];
+    for (int i = 0; i < 8; i++) sum += (double)a[i] * b[i];
     return sum;
 }
 
-START_TEST(reflections_are_unit_vectors_in_near_equal_pairs)
-{
+START_TEST(reflections_are_unit_vectors_in_near_equal_pairs) {
     mla_params_init(&params, 2);
     const real *v = params.value + params.entry[2].offset;
     double largest_between = 0;
     for (int group = 0; group < 6; group++, v += 5 * 8) {
-        for (int i = 0; i < 5; i++)
-            ck_assert_double_lt(fabs(dot(v + 8 * i, v + 8 * i) - 1), 1e-6);
+        for (int i = 0; i < 5; i++) ck_assert_double_lt(fabs(dot(v + 8 * i, v + 8 * i) - 1), 1e-6);
         for (int i = 0; i < 4; i += 2) {
             /* both carry noise of length about 0.1: the angle is near 0.14, and not zero */
             double angle = acos(fmin(1, dot(v + 8 * i, v + 8 * (i + 1))));
@@ -122,8 +103,7 @@ START_TEST(reflections_are_unit_vectors_in_near_equal_pairs)
 }
 END_TEST
 
-START_TEST(streams_depend_on_seed_and_place)
-{
+START_TEST(streams_depend_on_seed_and_place) {
     mla_params_init(&params, 7);
     uint64_t first = mla_params_hash(&params, params.value);
     mla_params_init(&params, 8);
@@ -133,8 +113,7 @@ START_TEST(streams_depend_on_seed_and_place)
 }
 END_TEST
 
-START_TEST(hash_is_fnv1a_without_gaps)
-{
+START_TEST(hash_is_fnv1a_without_gaps) {
     ck_assert(mla_hash_bytes(MLA_HASH_START, "", 0) == UINT64_C(0xcbf29ce484222325));
     ck_assert(mla_hash_bytes(MLA_HASH_START, "a", 1) == UINT64_C(0xaf63dc4c8601ec8c));
     ck_assert(mla_hash_bytes(MLA_HASH_START, "foobar", 6) == UINT64_C(0x85944171f73967e8));
@@ -146,8 +125,7 @@ START_TEST(hash_is_fnv1a_without_gaps)
 }
 END_TEST
 
-START_TEST(not_finite_names_the_parameter)
-{
+START_TEST(not_finite_names_the_parameter) {
     ck_assert_ptr_null(mla_params_not_finite(&params, params.value));
     params.value[71] = (real)NAN; /* gap */
     ck_assert_ptr_null(mla_params_not_finite(&params, params.value));
@@ -158,12 +136,10 @@ START_TEST(not_finite_names_the_parameter)
 }
 END_TEST
 
-START_TEST(too_large_is_an_error)
-{
+START_TEST(too_large_is_an_error) {
     mla_params huge = {0};
     mla_error error = {0};
-    ck_assert_int_eq(mla_params_add(&huge, "w", 2, (size_t[]){SIZE_MAX / 2, 3}, (mla_init){MLA_INIT_CONSTANT, 0}, true),
-                     -1);
+    ck_assert_int_eq(mla_params_add(&huge, "w", 2, (size_t[]){SIZE_MAX / 2, 3}, (mla_init){MLA_INIT_CONSTANT, 0}, true), -1);
     ck_assert(mla_params_allocate(&huge, &error) == MLA_NO_MEMORY);
     ck_assert_ptr_nonnull(strstr(error.text, "memory"));
     mla_params_free(&huge);
@@ -175,8 +151,7 @@ START_TEST(too_large_is_an_error)
 }
 END_TEST
 
-START_TEST(many_parameters)
-{
+START_TEST(many_parameters) {
     mla_params many = {0};
     char name[32];
     for (int i = 0; i < 1000; i++) {
@@ -190,8 +165,7 @@ START_TEST(many_parameters)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("params");
     TCase *tests = tcase_create("params");
     tcase_add_checked_fixture(tests, build, clear);

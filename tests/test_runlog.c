@@ -13,23 +13,20 @@
 
 static const char config_text[] = "model:\n  family: vit\n";
 
-static const char *run_file(const char *name)
-{
+static const char *run_file(const char *name) {
     static char path[1024];
     snprintf(path, sizeof path, "%s/my run/%s", scratch, name);
     return path;
 }
 
-static mla_runlog *create(void)
-{
+static mla_runlog *create(void) {
     mla_runlog *log;
     mla_error error = {0};
     expect_ok(mla_runlog_create(&log, in_scratch("my run"), config_text, &error), error);
     return log;
 }
 
-static mla_runlog *resume_in_epoch(uint64_t step, uint64_t epochs)
-{
+static mla_runlog *resume_in_epoch(uint64_t step, uint64_t epochs) {
     mla_runlog *log;
     mla_error error = {0};
     expect_ok(mla_runlog_resume(&log, in_scratch("my run"), step, epochs, &error), error);
@@ -37,46 +34,40 @@ static mla_runlog *resume_in_epoch(uint64_t step, uint64_t epochs)
 }
 
 /* Epochs have four steps; after the fourth the epoch is completed. */
-static mla_runlog *resume(uint64_t step)
-{
-    return resume_in_epoch(step, step / 4);
-}
+static mla_runlog *resume(uint64_t step) { return resume_in_epoch(step, step / 4); }
 
-static void write_epoch(mla_runlog *log, uint64_t step)
-{
+static void write_epoch(mla_runlog *log, uint64_t step) {
     mla_error error = {0};
-    mla_epoch_record epoch = {.step = step, .epoch = step / 4, .train_loss = 2, .train_correct = 10,
-                              .train_images = 512, .weight_hash = "0123456789abcdef"};
+    mla_epoch_record epoch = {.step = step,
+                              .epoch = step / 4,
+                              .train_loss = 2,
+                              .train_correct = 10,
+                              .train_images = 512,
+                              .weight_hash = "0123456789abcdef"};
     mla_timing_record timing = {step, step / 4, 1.5, 341.25, 0.25, 1 << 20};
     expect_ok(mla_runlog_epoch(log, &epoch, &error), error);
     expect_ok(mla_runlog_timing(log, &timing, &error), error);
 }
 
-static void write_step(mla_runlog *log, uint64_t step)
-{
+static void write_step(mla_runlog *log, uint64_t step) {
     mla_error error = {0};
     mla_step_record record = {step, (step + 3) / 4, 2.3 / (double)step, 1e-3, 0.5, 128, step};
     expect_ok(mla_runlog_step(log, &record, &error), error);
-    if (step % 4 == 0)
-        write_epoch(log, step);
+    if (step % 4 == 0) write_epoch(log, step);
 }
 
-static void write_steps(mla_runlog *log, uint64_t first, uint64_t last)
-{
-    for (uint64_t step = first; step <= last; step++)
-        write_step(log, step);
+static void write_steps(mla_runlog *log, uint64_t first, uint64_t last) {
+    for (uint64_t step = first; step <= last; step++) write_step(log, step);
 }
 
-static void expect_content(const char *name, const char *expected)
-{
+static void expect_content(const char *name, const char *expected) {
     char *content = get_file(run_file(name), NULL);
     ck_assert_str_eq(content, expected);
     free(content);
 }
 
 /* The log of a run that made `steps` steps without a stop; the caller frees it. */
-static char *straight_log(const char *name, uint64_t steps)
-{
+static char *straight_log(const char *name, uint64_t steps) {
     mla_runlog *log;
     mla_error error = {0};
     char folder[64], path[1100];
@@ -89,8 +80,7 @@ static char *straight_log(const char *name, uint64_t steps)
     return get_file(path, NULL);
 }
 
-START_TEST(lines_are_as_documented)
-{
+START_TEST(lines_are_as_documented) {
     mla_error error = {0};
     mla_runlog *log = create();
     mla_step_record step = {12, 1, 2.3, 1e-3, 1.7, 128, 14};
@@ -128,8 +118,7 @@ START_TEST(lines_are_as_documented)
 }
 END_TEST
 
-START_TEST(lines_do_not_follow_the_locale)
-{
+START_TEST(lines_do_not_follow_the_locale) {
     if (!setlocale(LC_ALL, "de_DE.UTF-8") && !setlocale(LC_ALL, "de_DE.utf8") && !setlocale(LC_ALL, "fr_FR.UTF-8"))
         return; /* none of them is installed */
     mla_runlog *log = create();
@@ -142,8 +131,7 @@ END_TEST
 
 /* ---- creating */
 
-START_TEST(a_run_is_not_overwritten)
-{
+START_TEST(a_run_is_not_overwritten) {
     mla_runlog *log = create(), *second;
     mla_error error = {0};
     ck_assert(mla_runlog_create(&second, in_scratch("my run"), "other", &error) == MLA_INVALID);
@@ -171,8 +159,7 @@ START_TEST(a_run_is_not_overwritten)
 }
 END_TEST
 
-START_TEST(parents_are_made)
-{
+START_TEST(parents_are_made) {
     mla_runlog *log;
     mla_error error = {0};
     expect_ok(mla_runlog_create(&log, in_scratch("a/ä b//c/"), config_text, &error), error);
@@ -182,8 +169,7 @@ START_TEST(parents_are_made)
 }
 END_TEST
 
-START_TEST(places_that_can_not_be_written)
-{
+START_TEST(places_that_can_not_be_written) {
     mla_runlog *log;
     mla_error error = {0};
     put_file(in_scratch("file"), "x", 1);
@@ -195,8 +181,7 @@ START_TEST(places_that_can_not_be_written)
     expect_text(error.text, "/proc/run: the folder could not be made");
     ck_assert(mla_runlog_create(&log, "", config_text, &error) == MLA_INVALID);
     ck_assert_ptr_null(log);
-    if (geteuid() == 0)
-        return; /* root may write everywhere */
+    if (geteuid() == 0) return; /* root may write everywhere */
     ck_assert_int_eq(mkdir(in_scratch("locked"), 0500), 0);
     ck_assert(mla_runlog_create(&log, in_scratch("locked"), config_text, &error) == MLA_IO);
     expect_text(error.text, "Permission denied");
@@ -205,8 +190,7 @@ START_TEST(places_that_can_not_be_written)
 }
 END_TEST
 
-START_TEST(a_failed_start_leaves_nothing)
-{
+START_TEST(a_failed_start_leaves_nothing) {
     mla_runlog *log;
     mla_error error = {0};
     ck_assert(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
@@ -221,8 +205,7 @@ START_TEST(a_failed_start_leaves_nothing)
 END_TEST
 
 /* A line for which there is no room is taken back, so that the log stays readable. */
-START_TEST(no_half_lines)
-{
+START_TEST(no_half_lines) {
     mla_error error = {0};
     mla_runlog *log = create();
     write_step(log, 1);
@@ -241,8 +224,7 @@ END_TEST
 
 /* ---- resuming */
 
-START_TEST(resume_goes_on_without_gap_or_repeat)
-{
+START_TEST(resume_goes_on_without_gap_or_repeat) {
     char *expected = straight_log("log.jsonl", 12), *timing = straight_log("timing.jsonl", 12);
     for (uint64_t stop = 0; stop <= 8; stop++) {
         mla_runlog *log = create();
@@ -271,8 +253,7 @@ START_TEST(resume_goes_on_without_gap_or_repeat)
 }
 END_TEST
 
-START_TEST(epoch_line_of_the_resumed_step_stays)
-{
+START_TEST(epoch_line_of_the_resumed_step_stays) {
     mla_runlog *log = create();
     write_steps(log, 1, 6);
     mla_runlog_close(log);
@@ -288,8 +269,7 @@ END_TEST
 
 /* A checkpoint of an interrupted evaluation stands after the last step of an epoch that is not completed: the epoch's
  * lines come after it, however often it is resumed and killed again. */
-START_TEST(epoch_line_of_an_open_epoch_is_dropped)
-{
+START_TEST(epoch_line_of_an_open_epoch_is_dropped) {
     char *expected = straight_log("log.jsonl", 8), *timing = straight_log("timing.jsonl", 8);
     mla_runlog *log = create();
     write_steps(log, 1, 8);
@@ -315,8 +295,7 @@ START_TEST(epoch_line_of_an_open_epoch_is_dropped)
 END_TEST
 
 /* Cuts the log at every byte of its last two lines, as a kill would. */
-START_TEST(cut_last_line_is_dropped)
-{
+START_TEST(cut_last_line_is_dropped) {
     char *expected = straight_log("log.jsonl", 3), *kept = straight_log("log.jsonl", 2);
     mla_runlog *log = create();
     mla_runlog_close(log);
@@ -346,8 +325,7 @@ START_TEST(cut_last_line_is_dropped)
 }
 END_TEST
 
-START_TEST(damaged_middle_is_an_error)
-{
+START_TEST(damaged_middle_is_an_error) {
     static const struct {
         const char *text, *expected;
     } cases[] = {
@@ -374,8 +352,7 @@ START_TEST(damaged_middle_is_an_error)
 }
 END_TEST
 
-START_TEST(zeros_at_the_end_are_dropped)
-{
+START_TEST(zeros_at_the_end_are_dropped) {
     char content[64] = "{\"step\":1}\n"; /* what some file systems leave after a loss of power */
     mla_runlog *log = create();
     mla_runlog_close(log);
@@ -386,8 +363,7 @@ START_TEST(zeros_at_the_end_are_dropped)
 }
 END_TEST
 
-START_TEST(later_checkpoints_are_set_aside)
-{
+START_TEST(later_checkpoints_are_set_aside) {
     mla_runlog *log = create();
     write_steps(log, 1, 9);
     mla_runlog_close(log);
@@ -402,19 +378,16 @@ START_TEST(later_checkpoints_are_set_aside)
 END_TEST
 
 /* A child logs and is killed; whatever stands in the log can be gone on with. */
-START_TEST(a_kill_at_any_moment_leaves_a_log)
-{
+START_TEST(a_kill_at_any_moment_leaves_a_log) {
     ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr)); /* it tells of missing lines each time */
     for (int kills = 0; kills < 50; kills++) {
         mla_error error = {0};
         mla_runlog *log = kills ? resume(20) : create();
-        if (kills == 0)
-            write_steps(log, 1, 20);
+        if (kills == 0) write_steps(log, 1, 20);
         pid_t child = fork();
         ck_assert_int_ge(child, 0);
         if (child == 0)
-            for (uint64_t step = 21;; step++)
-                write_step(log, step);
+            for (uint64_t step = 21;; step++) write_step(log, step);
         mla_runlog_close(log);
         usleep((useconds_t)(200 + 97 * kills));
         kill(child, SIGKILL);
@@ -433,12 +406,11 @@ END_TEST
 
 /* ---- pruning */
 
-START_TEST(prune_keeps_the_newest)
-{
+START_TEST(prune_keeps_the_newest) {
     mla_runlog *log = create();
     mla_runlog_close(log);
-    static const char *const names[] = {"step-00000010", "step-00000009", "step-100000000", "step-99999999", "best",
-                                        "dropped-step-00000001", "mine-step-00000001"};
+    static const char *const names[] = {"step-00000010", "step-00000009",         "step-100000000",    "step-99999999",
+                                        "best",          "dropped-step-00000001", "mine-step-00000001"};
     char name[64];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(name, sizeof name, "checkpoints/%s.safetensors", names[i]);
@@ -463,8 +435,7 @@ START_TEST(prune_keeps_the_newest)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("runlog");
     TCase *tests = tcase_create("runlog");
     tcase_set_timeout(tests, 300);

@@ -14,8 +14,7 @@
 /* ---- malformed files */
 
 /* length, header and `data_bytes` zeros in memory of just that size, so that a sanitizer sees any byte too many */
-static unsigned char *make_file(size_t *bytes, const char *header, size_t data_bytes)
-{
+static unsigned char *make_file(size_t *bytes, const char *header, size_t data_bytes) {
     uint64_t length = strlen(header);
     *bytes = 8 + length + data_bytes;
     unsigned char *file = calloc(1, *bytes);
@@ -25,8 +24,7 @@ static unsigned char *make_file(size_t *bytes, const char *header, size_t data_b
     return file;
 }
 
-static mla_error refuse(const void *data, size_t bytes)
-{
+static mla_error refuse(const void *data, size_t bytes) {
     mla_safetensors *file;
     mla_error error = {0};
     unsigned char *copy = malloc(bytes ? bytes : 1);
@@ -115,8 +113,7 @@ static const struct {
     {"{\"\\u001b[31mred\":1}", 0, "\"?[31mred\""},
 };
 
-START_TEST(malformed_header)
-{
+START_TEST(malformed_header) {
     size_t bytes;
     unsigned char *file = make_file(&bytes, bad_headers[_i].header, bad_headers[_i].data_bytes);
     mla_error error = refuse(file, bytes);
@@ -153,15 +150,13 @@ static const struct {
     {BYTES("epoch,loss\n1,2.30\n"), "looks like a text file"},
 };
 
-START_TEST(malformed_start)
-{
+START_TEST(malformed_start) {
     mla_error error = refuse(bad_starts[_i].data, bad_starts[_i].bytes);
     expect_text(error.text, bad_starts[_i].expected);
 }
 END_TEST
 
-START_TEST(header_over_the_limit)
-{
+START_TEST(header_over_the_limit) {
     size_t bytes = 8 + 120000000;
     unsigned char *data = malloc(bytes);
     mla_safetensors *file;
@@ -176,8 +171,7 @@ START_TEST(header_over_the_limit)
 }
 END_TEST
 
-START_TEST(deeply_nested_header)
-{
+START_TEST(deeply_nested_header) {
     size_t depth = 100000, bytes;
     char *header = malloc(2 * depth + 8);
     strcpy(header, "{\"w\":");
@@ -191,12 +185,10 @@ START_TEST(deeply_nested_header)
 }
 END_TEST
 
-START_TEST(long_names_are_cut_in_messages)
-{
+START_TEST(long_names_are_cut_in_messages) {
     char header[4096] = "{\"";
     size_t bytes;
-    for (int i = 0; i < 600; i++)
-        strcat(header, "ä");
+    for (int i = 0; i < 600; i++) strcat(header, "ä");
     strcat(header, "\":1}");
     unsigned char *file = make_file(&bytes, header, 0);
     mla_error error = refuse(file, bytes);
@@ -206,8 +198,7 @@ START_TEST(long_names_are_cut_in_messages)
 }
 END_TEST
 
-START_TEST(files_that_are_no_files)
-{
+START_TEST(files_that_are_no_files) {
     mla_safetensors *file;
     mla_error error = {0};
     ck_assert(mla_safetensors_open(&file, in_scratch("absent"), &error) == MLA_IO);
@@ -227,11 +218,13 @@ END_TEST
 
 /* ---- valid files */
 
-START_TEST(valid_corner_cases)
-{
-    const char *header = "{\"__metadata__\":null,\"last\":" ENTRY("F32", "[1,2]", "[4,12]") ",\"empty\":"
-                         ENTRY("F64", "[0,5]", "[4,4]") ",\"scalar\":" ENTRY("I32", "[]", "[0,4]") ",\"\":"
-                         ENTRY("BOOL", "[0]", "[12,12]") ",\"eight\":" ENTRY("U8", "[1,1,1,1,1,1,1,1]", "[12,13]") "}   ";
+START_TEST(valid_corner_cases) {
+    const char *header = "{\"__metadata__\":null,\"last\":" ENTRY("F32", "[1,2]", "[4,12]") ",\"empty\":" ENTRY(
+        "F64", "[0,5]",
+        "[4,4]") ",\"scalar\":" ENTRY("I32", "[]",
+                                      "[0,4]") ",\"\":" ENTRY("BOOL", "[0]",
+                                                              "[12,12]") ",\"eight\":" ENTRY("U8", "[1,1,1,1,1,1,1,1]",
+                                                                                             "[12,13]") "}   ";
     size_t bytes;
     unsigned char *data = make_file(&bytes, header, 13);
     mla_safetensors *file;
@@ -261,12 +254,12 @@ START_TEST(valid_corner_cases)
 }
 END_TEST
 
-START_TEST(floats_of_every_width)
-{
+START_TEST(floats_of_every_width) {
     /* one odd byte first, so that nothing is aligned */
-    const char *header = "{\"odd\":" ENTRY("U8", "[1]", "[0,1]") ",\"half\":" ENTRY("F16", "[7]", "[1,15]") ",\"brain\":"
-                         ENTRY("BF16", "[2]", "[15,19]") ",\"wide\":" ENTRY("F64", "[1]", "[19,27]") ",\"single\":"
-                         ENTRY("F32", "[1]", "[27,31]") "}";
+    const char *header =
+        "{\"odd\":" ENTRY("U8", "[1]", "[0,1]") ",\"half\":" ENTRY("F16", "[7]", "[1,15]") ",\"brain\":" ENTRY(
+            "BF16", "[2]", "[15,19]") ",\"wide\":" ENTRY("F64", "[1]", "[19,27]") ",\"single\":" ENTRY("F32", "[1]",
+                                                                                                       "[27,31]") "}";
     const uint16_t half[7] = {0x3C00, 0xC000, 0x7BFF, 0x0001, 0x83FF, 0x7C00, 0x7E00}, brain[2] = {0x3F80, 0xC049};
     size_t bytes;
     unsigned char *data = make_file(&bytes, header, 31), *start = data + bytes - 31;
@@ -304,15 +297,13 @@ static float weight[6] = {1, -2, 3.5f, 0, 1e-40f, 7};
 static const unsigned char flags[3] = {1, 0, 1};
 static const mla_file_pair pairs[] = {{"name", "größe \"x\"\n"}, {"empty", ""}};
 
-static void list_tensors(mla_file_tensor tensors[3])
-{
+static void list_tensors(mla_file_tensor tensors[3]) {
     tensors[0] = (mla_file_tensor){"blocks.0.weight", MLA_F32, 2, {2, 3}, weight, sizeof weight};
     tensors[1] = (mla_file_tensor){"flags", MLA_BOOL, 1, {3}, flags, sizeof flags};
     tensors[2] = (mla_file_tensor){"größe", MLA_F32, 0, {0}, &weight[2], sizeof *weight};
 }
 
-START_TEST(round_trip)
-{
+START_TEST(round_trip) {
     mla_file_tensor tensors[3];
     mla_safetensors *file;
     mla_error error = {0};
@@ -337,8 +328,7 @@ START_TEST(round_trip)
 }
 END_TEST
 
-START_TEST(same_input_same_bytes)
-{
+START_TEST(same_input_same_bytes) {
     mla_file_tensor tensors[3];
     mla_error error = {0};
     size_t first_bytes, second_bytes;
@@ -353,8 +343,7 @@ START_TEST(same_input_same_bytes)
 }
 END_TEST
 
-START_TEST(writer_refuses)
-{
+START_TEST(writer_refuses) {
     mla_file_tensor tensors[3];
     mla_error error = {0};
     const char *path = in_scratch("refused");
@@ -385,8 +374,7 @@ START_TEST(writer_refuses)
 }
 END_TEST
 
-START_TEST(symbolic_link_stays)
-{
+START_TEST(symbolic_link_stays) {
     mla_file_tensor tensors[3];
     mla_error error = {0};
     struct stat info;
@@ -402,8 +390,7 @@ START_TEST(symbolic_link_stays)
 }
 END_TEST
 
-static int entries_of(const char *folder)
-{
+static int entries_of(const char *folder) {
     char command[1200];
     int count = -1;
     snprintf(command, sizeof command, "ls -A '%s' | wc -l", folder);
@@ -415,8 +402,7 @@ static int entries_of(const char *folder)
 }
 
 /* Writes 8 MiB over an existing file `path`, which must fail and leave the folder as it was. */
-static void write_too_much(const char *folder, const char *path, mla_error *error)
-{
+static void write_too_much(const char *folder, const char *path, mla_error *error) {
     static char large[8 << 20];
     mla_file_tensor tensor = {"large", MLA_U8, 1, {sizeof large}, large, sizeof large};
     put_file(path, "precious", 8);
@@ -428,8 +414,7 @@ static void write_too_much(const char *folder, const char *path, mla_error *erro
     free(content);
 }
 
-START_TEST(size_limit_keeps_the_old_file)
-{
+START_TEST(size_limit_keeps_the_old_file) {
     mla_error error = {0};
     ck_assert(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, 1 << 20}), 0);
@@ -440,8 +425,7 @@ START_TEST(size_limit_keeps_the_old_file)
 END_TEST
 
 /* A file system of 2 MiB, seen by this process alone; needs the right to mount, so the test may pass unmade. */
-START_TEST(full_disk_keeps_the_old_file)
-{
+START_TEST(full_disk_keeps_the_old_file) {
     mla_error error = {0};
     const char *folder = in_scratch("disk"), *path = in_scratch("disk/file");
     ck_assert_int_eq(mkdir(folder, 0700), 0);
@@ -456,8 +440,7 @@ START_TEST(full_disk_keeps_the_old_file)
     static char block[1 << 20];
     expect_ok(mla_atomic_open(&file, path, 0, &error), error);
     mla_status status = MLA_OK;
-    for (int i = 0; i < 4 && status == MLA_OK; i++)
-        status = mla_atomic_write(&file, block, sizeof block, &error);
+    for (int i = 0; i < 4 && status == MLA_OK; i++) status = mla_atomic_write(&file, block, sizeof block, &error);
     ck_assert(status == MLA_IO);
     expect_text(error.text, "file: No space left on device");
     ck_assert_int_eq(entries_of(folder), 1);
@@ -467,40 +450,31 @@ END_TEST
 
 /* ---- mutations */
 
-static size_t mutate(unsigned char *data, size_t bytes, size_t room, mla_rng *rng)
-{
+static size_t mutate(unsigned char *data, size_t bytes, size_t room, mla_rng *rng) {
     static const char favourites[] = "{}[]\",:0123456789-+.eE\\ \t\nftn\x80\xff";
     uint32_t at = mla_rng_below(rng, (uint32_t)bytes), length;
     switch (mla_rng_below(rng, 7)) {
-    case 0: /* a bit */
-        data[at] ^= (unsigned char)(1u << mla_rng_below(rng, 8));
-        return bytes;
+    case 0: /* a bit */ data[at] ^= (unsigned char)(1u << mla_rng_below(rng, 8)); return bytes;
     case 1:
     case 2: /* a character that means something */
         data[at] = (unsigned char)favourites[mla_rng_below(rng, sizeof favourites)];
         return bytes;
-    case 3: /* one of the eight length bytes */
-        data[mla_rng_below(rng, 8)] = (unsigned char)mla_rng_u32(rng);
-        return bytes;
-    case 4: /* the end */
-        return 1 + at;
+    case 3: /* one of the eight length bytes */ data[mla_rng_below(rng, 8)] = (unsigned char)mla_rng_u32(rng); return bytes;
+    case 4: /* the end */ return 1 + at;
     case 5: /* a range taken out */
         length = mla_rng_below(rng, 8);
-        if (at + length >= bytes)
-            return bytes;
+        if (at + length >= bytes) return bytes;
         memmove(data + at, data + at + length, bytes - at - length);
         return bytes - length;
     default: /* a range doubled */
         length = mla_rng_below(rng, 16);
-        if (at + length > bytes || bytes + length > room)
-            return bytes;
+        if (at + length > bytes || bytes + length > room) return bytes;
         memmove(data + at + length, data + at, bytes - at);
         return bytes + length;
     }
 }
 
-START_TEST(mutations_are_refused_or_valid)
-{
+START_TEST(mutations_are_refused_or_valid) {
     enum { ROUNDS = 20000, ROOM = 4096 };
     mla_file_tensor tensors[3];
     mla_error error = {0};
@@ -516,8 +490,7 @@ START_TEST(mutations_are_refused_or_valid)
         size_t now = bytes;
         uint64_t length;
         memcpy(data, original, bytes);
-        for (uint32_t n = 1 + mla_rng_below(&rng, 4); n > 0; n--)
-            now = mutate(data, now, ROOM, &rng);
+        for (uint32_t n = 1 + mla_rng_below(&rng, 4); n > 0; n--) now = mutate(data, now, ROOM, &rng);
         /* half of the time the length is made to fit again, so that the header is reached */
         memcpy(&length, original, 8);
         if (round % 2 && now > bytes / 2) {
@@ -550,8 +523,7 @@ START_TEST(mutations_are_refused_or_valid)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("safetensors");
     TCase *tests = tcase_create("safetensors");
     tcase_set_timeout(tests, 300);

@@ -3,8 +3,15 @@
 #include "tests/support.h"
 
 /* 10 epochs of 4 steps: 40 steps, the first 8 of them warm-up. */
-static const mla_schedule base = {.lr = 1.0, .min_lr = 0.1, .warmup_epochs = 2, .warmup_lr = 0.2, .step_epochs = 3,
-                                  .step_factor = 0.5, .warmup_prefix = true, .epochs = 10, .steps_per_epoch = 4};
+static const mla_schedule base = {.lr = 1.0,
+                                  .min_lr = 0.1,
+                                  .warmup_epochs = 2,
+                                  .warmup_lr = 0.2,
+                                  .step_epochs = 3,
+                                  .step_factor = 0.5,
+                                  .warmup_prefix = true,
+                                  .epochs = 10,
+                                  .steps_per_epoch = 4};
 enum { STEPS = 40, WARM = 8 };
 
 static mla_schedule schedule_of(mla_schedule_kind kind) {
@@ -15,8 +22,8 @@ static mla_schedule schedule_of(mla_schedule_kind kind) {
 
 static void expect_lr(const mla_schedule *s, uint64_t step, double want) {
     const double got = mla_schedule_lr(s, step);
-    ck_assert_msg(fabs(got - want) < 1e-14, "kind %d, step %llu: %.17g, expected %.17g", (int)s->kind, (unsigned long long)step,
-                  got, want);
+    ck_assert_msg(fabs(got - want) < 1e-14, "kind %d, step %llu: %.17g, expected %.17g", (int)s->kind,
+                  (unsigned long long)step, got, want);
 }
 
 /* The rate after `done` of `rest` steps of the schedule proper. */

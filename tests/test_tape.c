@@ -14,11 +14,23 @@ enum { BATCH = 4, KINDS = 4, MODELS = 2 * KINDS };
 
 static mla_model_spec spec_of(int index) {
     const bool pyramid = index >= KINDS;
-    return (mla_model_spec){.family = pyramid ? MLA_FAMILY_PVT : MLA_FAMILY_VIT, .image = 8, .channels = 3, .classes = 5,
-                            .patch = 2, .stages = pyramid ? 2 : 1, .dims = {8, 16}, .depths = {2, 1}, .heads = {2, 2},
-                            .mlp_ratio = 2, .drop_path = 0.4, .norm_eps = 1e-6,
-                            .attention = {.kind = (mla_attention_kind)(index % KINDS), .dwconv = 3, .qkv_bias = true,
-                                          .eps = 1e-6, .mirror = {2, 2, true, 1.5, 1, 2}}};
+    return (mla_model_spec){.family = pyramid ? MLA_FAMILY_PVT : MLA_FAMILY_VIT,
+                            .image = 8,
+                            .channels = 3,
+                            .classes = 5,
+                            .patch = 2,
+                            .stages = pyramid ? 2 : 1,
+                            .dims = {8, 16},
+                            .depths = {2, 1},
+                            .heads = {2, 2},
+                            .mlp_ratio = 2,
+                            .drop_path = 0.4,
+                            .norm_eps = 1e-6,
+                            .attention = {.kind = (mla_attention_kind)(index % KINDS),
+                                          .dwconv = 3,
+                                          .qkv_bias = true,
+                                          .eps = 1e-6,
+                                          .mirror = {2, 2, true, 1.5, 1, 2}}};
 }
 
 typedef struct pass {
@@ -168,7 +180,8 @@ START_TEST(branches_are_dropped_independently) {
     int seen[4] = {0}, kinds = 0, kind;
     size_t first[4];
     for (size_t b = 0; b < MANY; b++) {
-        for (kind = 0; kind < kinds && test_error(logits + 5 * b, logits + 5 * first[kind], 5) > CLOSE; kind++) {}
+        for (kind = 0; kind < kinds && test_error(logits + 5 * b, logits + 5 * first[kind], 5) > CLOSE; kind++) {
+        }
         ck_assert_int_lt(kind, 4);
         if (kind == kinds) first[kinds++] = b;
         seen[kind]++;
@@ -424,7 +437,8 @@ START_TEST(misuse_stops_the_program) {
 }
 END_TEST
 
-START_TEST(use_does_not) { misuse(-1); } END_TEST
+START_TEST(use_does_not) { misuse(-1); }
+END_TEST
 
 /* ---- specs and starts */
 
@@ -439,12 +453,25 @@ START_TEST(weights_at_the_start) {
     static const struct {
         const char *name;
         double deviation;
-    } starts[] = {{"patch_embed.proj.weight", 0.288675}, {"patch_embed.proj.bias", 0}, {"pos_embed", 0.02},
-                  {"blocks.0.norm1.weight", 1}, {"blocks.0.norm1.bias", 0}, {"blocks.0.attn.qkv.weight", 0.25},
-                  {"blocks.0.attn.qkv.bias", 0}, {"blocks.0.attn.proj.weight", 0.25}, {"blocks.0.attn.dwconv.weight", 1.0 / 3},
-                  {"blocks.0.attn.dwconv.bias", 0}, {"blocks.0.attn.block_v", 0.5}, {"blocks.0.attn.cross_v", 0.25},
-                  {"blocks.0.attn.angle_a", 1}, {"blocks.0.attn.angle_c", 0}, {"blocks.0.mlp.fc1.weight", 0.25},
-                  {"blocks.0.mlp.fc2.weight", 0.176777}, {"fc_norm.weight", 1}, {"head.weight", 0.02}, {"head.bias", 0}};
+    } starts[] = {{"patch_embed.proj.weight", 0.288675},
+                  {"patch_embed.proj.bias", 0},
+                  {"pos_embed", 0.02},
+                  {"blocks.0.norm1.weight", 1},
+                  {"blocks.0.norm1.bias", 0},
+                  {"blocks.0.attn.qkv.weight", 0.25},
+                  {"blocks.0.attn.qkv.bias", 0},
+                  {"blocks.0.attn.proj.weight", 0.25},
+                  {"blocks.0.attn.dwconv.weight", 1.0 / 3},
+                  {"blocks.0.attn.dwconv.bias", 0},
+                  {"blocks.0.attn.block_v", 0.5},
+                  {"blocks.0.attn.cross_v", 0.25},
+                  {"blocks.0.attn.angle_a", 1},
+                  {"blocks.0.attn.angle_c", 0},
+                  {"blocks.0.mlp.fc1.weight", 0.25},
+                  {"blocks.0.mlp.fc2.weight", 0.176777},
+                  {"fc_norm.weight", 1},
+                  {"head.weight", 0.02},
+                  {"head.bias", 0}};
     mla_model_spec spec = spec_of(3);
     spec.dims[0] = 16;
     spec.attention.mirror.block = 4;
@@ -470,9 +497,15 @@ START_TEST(specs_that_make_no_model) {
     case 3: spec.heads[0] = 3; break;
     case 4: spec.patch = 3; break;
     case 5: spec.attention.mirror.block = 3; break;
-    case 6: spec.heads[0] = 8; spec.attention.mirror.block = 0; break;
+    case 6:
+        spec.heads[0] = 8;
+        spec.attention.mirror.block = 0;
+        break;
     case 7: spec.mlp_ratio = 0.1; break;
-    default: spec = spec_of(7); spec.patch = 8; break;
+    default:
+        spec = spec_of(7);
+        spec.patch = 8;
+        break;
     }
     mla_model *model;
     mla_error error = {0};

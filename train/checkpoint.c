@@ -20,8 +20,7 @@ typedef struct section {
 
 enum { SECTIONS = 4 };
 
-static void list_sections(section sections[SECTIONS], const mla_run_buffers *buffers, mla_optimizer_kind optimizer)
-{
+static void list_sections(section sections[SECTIONS], const mla_run_buffers *buffers, mla_optimizer_kind optimizer) {
     bool sgd = optimizer == MLA_SGD;
     sections[0] = (section){"", buffers->value};
     sections[1] = (section){sgd ? "optim.momentum." : "optim.exp_avg.", buffers->moment1};
@@ -29,40 +28,37 @@ static void list_sections(section sections[SECTIONS], const mla_run_buffers *buf
     sections[3] = (section){"ema.", buffers->ema};
 }
 
-static char *tensor_name(const char *prefix, const char *name)
-{
+static char *tensor_name(const char *prefix, const char *name) {
     char *text = NULL;
     return asprintf(&text, "%s%s", prefix, name) < 0 ? NULL : text;
 }
 
 /* ---- saving */
 
-static void free_tensors(mla_file_tensor *tensors, char **names, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        free(names[i]);
+static void free_tensors(mla_file_tensor *tensors, char **names, size_t count) {
+    for (size_t i = 0; i < count; i++) free(names[i]);
     free(names);
     free(tensors);
 }
 
 /* Views of all buffers as tensors of the file; `names` owns what the views point at. */
 static bool list_tensors(mla_file_tensor **tensors, char ***names, size_t *count, const mla_params *params,
-                         const section sections[SECTIONS])
-{
+                         const section sections[SECTIONS]) {
     size_t most = (size_t)params->entries * SECTIONS;
     *count = 0;
     *tensors = calloc(most + 1, sizeof **tensors);
     *names = calloc(most + 1, sizeof **names);
-    if (!*tensors || !*names)
-        return false;
+    if (!*tensors || !*names) return false;
     for (int s = 0; s < SECTIONS; s++) {
         for (int i = 0; i < params->entries && sections[s].buffer; i++) {
             const mla_param *param = &params->entry[i];
             char *name = tensor_name(sections[s].prefix, param->name);
-            if (!name)
-                return false;
-            mla_file_tensor tensor = {.name = name, .dtype = MLA_F32, .ndim = param->ndim,
-                                      .data = sections[s].buffer + param->offset, .bytes = param->count * sizeof(real)};
+            if (!name) return false;
+            mla_file_tensor tensor = {.name = name,
+                                      .dtype = MLA_F32,
+                                      .ndim = param->ndim,
+                                      .data = sections[s].buffer + param->offset,
+                                      .bytes = param->count * sizeof(real)};
             memcpy(tensor.shape, param->shape, sizeof param->shape);
             (*names)[*count] = name;
             (*tensors)[(*count)++] = tensor;
@@ -73,8 +69,7 @@ static bool list_tensors(mla_file_tensor **tensors, char ***names, size_t *count
 
 mla_status mla_checkpoint_save(const char *path, const mla_params *params, const mla_run_buffers *buffers,
                                const mla_counters *counters, const mla_config *config, const mla_class_info *classes,
-                               mla_error *error)
-{
+                               mla_error *error) {
     MLA_REQUIRE(buffers->value, "a checkpoint without weights is saved");
     section sections[SECTIONS];
     mla_file_tensor *tensors;
@@ -94,8 +89,7 @@ mla_status mla_checkpoint_save(const char *path, const mla_params *params, const
         mla_metadata_add_crc(&metadata, tensors, count);
         status = mla_metadata_status(&metadata, path, error);
     }
-    if (status == MLA_OK)
-        status = mla_safetensors_write(path, tensors, count, metadata.pair, metadata.count, error);
+    if (status == MLA_OK) status = mla_safetensors_write(path, tensors, count, metadata.pair, metadata.count, error);
     mla_metadata_free(&metadata);
     free_tensors(tensors, names, count);
     return status;
@@ -103,29 +97,25 @@ mla_status mla_checkpoint_save(const char *path, const mla_params *params, const
 
 /* ---- opening */
 
-static bool starts_with(const char *text, const char *prefix)
-{
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
+static bool starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
 
 /* Checkpoints say which format they have; exported weights do not, and hold no training state. */
-static mla_status check_format(bool *full, const mla_checkpoint *checkpoint, mla_error *error)
-{
+static mla_status check_format(bool *full, const mla_checkpoint *checkpoint, mla_error *error) {
     const char *format = mla_safetensors_metadata(checkpoint->file, "mirrorla.checkpoint");
     *full = format != NULL;
     if (format && strcmp(format, MLA_CHECKPOINT_FORMAT) != 0)
         return mla_fail(error, MLA_INVALID, "%s: has checkpoint format \"%.20s\", this program reads format %s",
                         checkpoint->path, format, MLA_CHECKPOINT_FORMAT);
     if (!mla_safetensors_metadata(checkpoint->file, "config"))
-        return mla_fail(error, MLA_INVALID, "%s: is a safetensors file, but its metadata has no \"config\": expected a "
+        return mla_fail(error, MLA_INVALID,
+                        "%s: is a safetensors file, but its metadata has no \"config\": expected a "
                         "checkpoint or weights exported by mirrorla (mirrorla import makes one of other weights)",
                         checkpoint->path);
     return MLA_OK;
 }
 
 static mla_status read_config(mla_checkpoint *checkpoint, const char *const *overrides, size_t override_count,
-                              mla_error *error)
-{
+                              mla_error *error) {
     char *origin = NULL;
     if (asprintf(&origin, "%s (config)", checkpoint->path) < 0)
         return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", checkpoint->path);
@@ -140,22 +130,15 @@ static mla_status read_config(mla_checkpoint *checkpoint, const char *const *ove
 }
 
 static mla_status read_checkpoint(mla_checkpoint *checkpoint, const char *const *overrides, size_t override_count,
-                                  mla_error *error)
-{
+                                  mla_error *error) {
     bool full = false;
     mla_status status = mla_safetensors_open(&checkpoint->file, checkpoint->path, error);
-    if (status == MLA_OK)
-        status = check_format(&full, checkpoint, error);
-    if (status == MLA_OK && full)
-        status = mla_metadata_verify_crc(checkpoint, error);
-    if (status == MLA_OK && full)
-        status = mla_metadata_read_counters(checkpoint, error);
-    if (status == MLA_OK)
-        status = mla_metadata_read_classes(checkpoint, error);
-    if (status == MLA_OK)
-        status = mla_metadata_read_hash(checkpoint, error);
-    if (status == MLA_OK)
-        status = read_config(checkpoint, overrides, override_count, error);
+    if (status == MLA_OK) status = check_format(&full, checkpoint, error);
+    if (status == MLA_OK && full) status = mla_metadata_verify_crc(checkpoint, error);
+    if (status == MLA_OK && full) status = mla_metadata_read_counters(checkpoint, error);
+    if (status == MLA_OK) status = mla_metadata_read_classes(checkpoint, error);
+    if (status == MLA_OK) status = mla_metadata_read_hash(checkpoint, error);
+    if (status == MLA_OK) status = read_config(checkpoint, overrides, override_count, error);
     checkpoint->has_optimizer = full; /* SGD without momentum has state, but no tensors of it */
     for (size_t i = 0; status == MLA_OK && i < mla_safetensors_count(checkpoint->file); i++) {
         const char *name = mla_safetensors_at(checkpoint->file, i)->name;
@@ -165,19 +148,15 @@ static mla_status read_checkpoint(mla_checkpoint *checkpoint, const char *const 
 }
 
 mla_status mla_checkpoint_open(mla_checkpoint *checkpoint, const char *path, const char *const *overrides,
-                               size_t override_count, mla_error *error)
-{
+                               size_t override_count, mla_error *error) {
     *checkpoint = (mla_checkpoint){.path = strdup(path)};
-    if (!checkpoint->path)
-        return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", path);
+    if (!checkpoint->path) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", path);
     mla_status status = read_checkpoint(checkpoint, overrides, override_count, error);
-    if (status != MLA_OK)
-        mla_checkpoint_close(checkpoint);
+    if (status != MLA_OK) mla_checkpoint_close(checkpoint);
     return status;
 }
 
-void mla_checkpoint_close(mla_checkpoint *checkpoint)
-{
+void mla_checkpoint_close(mla_checkpoint *checkpoint) {
     mla_safetensors_close(checkpoint->file);
     /* one block, see copy_names; the cast only takes the const of the public type away */
     free((void *)(uintptr_t)checkpoint->classes.names);
@@ -194,8 +173,7 @@ typedef struct name_list {
     size_t length, count;
 } name_list;
 
-static void list_name(name_list *list, const char *name)
-{
+static void list_name(name_list *list, const char *name) {
     if (list->count++ < 4) {
         int wrote = snprintf(list->text + list->length, sizeof list->text - list->length, "%s%.140s",
                              list->length ? ", " : "", name);
@@ -207,19 +185,16 @@ typedef struct mismatch {
     name_list missing, unexpected, reshaped;
 } mismatch;
 
-static bool same_shape(const mla_file_tensor *tensor, const mla_param *param)
-{
+static bool same_shape(const mla_file_tensor *tensor, const mla_param *param) {
     return tensor->ndim == param->ndim &&
            memcmp(tensor->shape, param->shape, (size_t)param->ndim * sizeof *param->shape) == 0;
 }
 
-static mla_status compare_section(mismatch *found, const mla_safetensors *file, const mla_params *params,
-                                  const char *prefix, mla_error *error)
-{
+static mla_status compare_section(mismatch *found, const mla_safetensors *file, const mla_params *params, const char *prefix,
+                                  mla_error *error) {
     for (int i = 0; i < params->entries; i++) {
         char *name = tensor_name(prefix, params->entry[i].name);
-        if (!name)
-            return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", mla_safetensors_path(file));
+        if (!name) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", mla_safetensors_path(file));
         const mla_file_tensor *tensor = mla_safetensors_find(file, name);
         if (!tensor)
             list_name(&found->missing, name);
@@ -231,21 +206,17 @@ static mla_status compare_section(mismatch *found, const mla_safetensors *file, 
 }
 
 /* Tensors of the file that belong to no parameter, whatever section they are in. */
-static void list_unexpected(mismatch *found, const mla_safetensors *file, const mla_params *params)
-{
+static void list_unexpected(mismatch *found, const mla_safetensors *file, const mla_params *params) {
     static const char *const prefixes[] = {"optim.momentum.", "optim.exp_avg.", "optim.exp_avg_sq.", "ema."};
     for (size_t i = 0; i < mla_safetensors_count(file); i++) {
         const char *name = mla_safetensors_at(file, i)->name, *rest = name;
         for (size_t j = 0; j < sizeof prefixes / sizeof *prefixes; j++)
-            if (starts_with(name, prefixes[j]))
-                rest = name + strlen(prefixes[j]);
-        if (mla_params_find(params, rest) < 0)
-            list_name(&found->unexpected, name);
+            if (starts_with(name, prefixes[j])) rest = name + strlen(prefixes[j]);
+        if (mla_params_find(params, rest) < 0) list_name(&found->unexpected, name);
     }
 }
 
-static mla_status fail_mismatch(const mismatch *found, const char *path, mla_error *error)
-{
+static mla_status fail_mismatch(const mismatch *found, const char *path, mla_error *error) {
     const struct {
         const char *what;
         const name_list *list;
@@ -253,19 +224,17 @@ static mla_status fail_mismatch(const mismatch *found, const char *path, mla_err
     char text[MLA_ERROR_BYTES] = "";
     size_t length = 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (kinds[i].list->count == 0)
-            continue;
-        int wrote = snprintf(text + length, sizeof text - length, "%s%zu %s (%s%s)", length ? "; " : "",
-                             kinds[i].list->count, kinds[i].what, kinds[i].list->text,
-                             kinds[i].list->count > 4 ? ", ..." : "");
+        if (kinds[i].list->count == 0) continue;
+        int wrote =
+            snprintf(text + length, sizeof text - length, "%s%zu %s (%s%s)", length ? "; " : "", kinds[i].list->count,
+                     kinds[i].what, kinds[i].list->text, kinds[i].list->count > 4 ? ", ..." : "");
         length += wrote > 0 ? (size_t)wrote : 0;
     }
     return length ? mla_fail(error, MLA_INVALID, "%s: its tensors do not fit the model: %s", path, text) : MLA_OK;
 }
 
 /* Compares the stored weights, as they lie in the file, with the hash stored beside them. */
-static mla_status verify_hash(const mla_checkpoint *checkpoint, const mla_params *params, mla_error *error)
-{
+static mla_status verify_hash(const mla_checkpoint *checkpoint, const mla_params *params, mla_error *error) {
     uint64_t hash = MLA_HASH_START;
     char text[17];
     for (int i = 0; i < params->entries; i++) {
@@ -276,22 +245,21 @@ static mla_status verify_hash(const mla_checkpoint *checkpoint, const mla_params
     }
     snprintf(text, sizeof text, "%016" PRIx64, hash);
     if (strcmp(text, checkpoint->weight_hash) != 0)
-        return mla_fail(error, MLA_INVALID, "%s: the weights have the hash %s, but %s is stored with them: the file was "
-                        "changed or is damaged", checkpoint->path, text, checkpoint->weight_hash);
+        return mla_fail(error, MLA_INVALID,
+                        "%s: the weights have the hash %s, but %s is stored with them: the file was "
+                        "changed or is damaged",
+                        checkpoint->path, text, checkpoint->weight_hash);
     return MLA_OK;
 }
 
 /* Everything that can be wrong, before a value is copied. */
 static mla_status verify_tensors(const mla_checkpoint *checkpoint, const mla_params *params,
-                                 const section sections[SECTIONS], mla_error *error)
-{
+                                 const section sections[SECTIONS], mla_error *error) {
     mismatch found = {0};
     for (int s = 0; s < SECTIONS; s++) {
-        if (!sections[s].buffer)
-            continue;
+        if (!sections[s].buffer) continue;
         mla_status status = compare_section(&found, checkpoint->file, params, sections[s].prefix, error);
-        if (status != MLA_OK)
-            return status;
+        if (status != MLA_OK) return status;
     }
     list_unexpected(&found, checkpoint->file, params);
     mla_status status = fail_mismatch(&found, checkpoint->path, error);
@@ -304,9 +272,8 @@ static mla_status verify_tensors(const mla_checkpoint *checkpoint, const mla_par
     return status == MLA_OK ? verify_hash(checkpoint, params, error) : status;
 }
 
-mla_status mla_checkpoint_load(const mla_checkpoint *checkpoint, const mla_params *params,
-                               const mla_run_buffers *buffers, mla_error *error)
-{
+mla_status mla_checkpoint_load(const mla_checkpoint *checkpoint, const mla_params *params, const mla_run_buffers *buffers,
+                               mla_error *error) {
     section sections[SECTIONS];
     list_sections(sections, buffers, checkpoint->config.optim.name);
     mla_status status = verify_tensors(checkpoint, params, sections, error);
@@ -325,35 +292,29 @@ mla_status mla_checkpoint_load(const mla_checkpoint *checkpoint, const mla_param
 
 /* ---- finding */
 
-char *mla_checkpoint_path(const char *run_folder, uint64_t step)
-{
+char *mla_checkpoint_path(const char *run_folder, uint64_t step) {
     char *path = NULL;
     return asprintf(&path, "%s/checkpoints/step-%08" PRIu64 ".safetensors", run_folder, step) < 0 ? NULL : path;
 }
 
-bool mla_checkpoint_step(uint64_t *step, const char *name)
-{
+bool mla_checkpoint_step(uint64_t *step, const char *name) {
     char *end;
-    if (!starts_with(name, "step-") || strspn(name + 5, "0123456789") < 8)
-        return false;
+    if (!starts_with(name, "step-") || strspn(name + 5, "0123456789") < 8) return false;
     errno = 0;
     *step = strtoull(name + 5, &end, 10);
     return errno == 0 && strcmp(end, ".safetensors") == 0;
 }
 
-static int newer_first(const void *left, const void *right)
-{
+static int newer_first(const void *left, const void *right) {
     uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
     return a < b ? 1 : a > b ? -1 : 0;
 }
 
-mla_status mla_checkpoint_list(uint64_t **steps, size_t *count, const char *run_folder, mla_error *error)
-{
+mla_status mla_checkpoint_list(uint64_t **steps, size_t *count, const char *run_folder, mla_error *error) {
     *steps = NULL;
     *count = 0;
     char *folder = mla_path_join(run_folder, "checkpoints");
-    if (!folder)
-        return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", run_folder);
+    if (!folder) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", run_folder);
     DIR *entries = opendir(folder);
     int code = errno;
     mla_status status = entries || code == ENOENT || code == ENOTDIR
@@ -362,8 +323,7 @@ mla_status mla_checkpoint_list(uint64_t **steps, size_t *count, const char *run_
     free(folder);
     for (struct dirent *entry; entries && status == MLA_OK && (entry = readdir(entries));) {
         uint64_t step;
-        if (!mla_checkpoint_step(&step, entry->d_name))
-            continue;
+        if (!mla_checkpoint_step(&step, entry->d_name)) continue;
         uint64_t *larger = realloc(*steps, (*count + 1) * sizeof **steps);
         if (!larger) {
             status = mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", run_folder);
@@ -372,10 +332,8 @@ mla_status mla_checkpoint_list(uint64_t **steps, size_t *count, const char *run_
         *steps = larger;
         (*steps)[(*count)++] = step;
     }
-    if (entries)
-        closedir(entries);
-    if (status == MLA_OK && *count)
-        qsort(*steps, *count, sizeof **steps, newer_first);
+    if (entries) closedir(entries);
+    if (status == MLA_OK && *count) qsort(*steps, *count, sizeof **steps, newer_first);
     if (status != MLA_OK) {
         free(*steps);
         *steps = NULL;
@@ -384,8 +342,7 @@ mla_status mla_checkpoint_list(uint64_t **steps, size_t *count, const char *run_
     return status;
 }
 
-mla_status mla_checkpoint_newest(char **path, const char *run_folder, mla_error *error)
-{
+mla_status mla_checkpoint_newest(char **path, const char *run_folder, mla_error *error) {
     uint64_t *steps;
     size_t count;
     *path = NULL;
@@ -405,11 +362,12 @@ mla_status mla_checkpoint_newest(char **path, const char *run_folder, mla_error 
         }
     }
     free(steps);
-    if (status != MLA_OK || *path)
-        return status;
+    if (status != MLA_OK || *path) return status;
     if (count)
         return mla_fail(error, MLA_INVALID, "%s: none of the %zu files checkpoints/step-*.safetensors can be read",
                         run_folder, count);
-    return mla_fail(error, MLA_INVALID, "%s: nothing to resume from: expected %s/checkpoints/step-00000000.safetensors "
-                    "(any number), found none", run_folder, run_folder);
+    return mla_fail(error, MLA_INVALID,
+                    "%s: nothing to resume from: expected %s/checkpoints/step-00000000.safetensors "
+                    "(any number), found none",
+                    run_folder, run_folder);
 }

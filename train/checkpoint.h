@@ -17,10 +17,10 @@
 
 /* Where a run stands.  Sums of the running epoch are kept so that its log line is the same after a resume. */
 typedef struct mla_counters {
-    uint64_t step;           /* optimiser updates done in all */
-    uint64_t epoch;          /* running epoch, 0-based */
-    uint64_t step_in_epoch;  /* updates done in it */
-    double epoch_loss_sum;   /* over the images of the running epoch so far */
+    uint64_t step;          /* optimiser updates done in all */
+    uint64_t epoch;         /* running epoch, 0-based */
+    uint64_t step_in_epoch; /* updates done in it */
+    double epoch_loss_sum;  /* over the images of the running epoch so far */
     uint64_t epoch_correct, epoch_images;
     uint64_t best_correct, best_images, best_epoch; /* best test result so far, of so many test images; best_epoch
                                                        counts from 1, 0 = none yet */

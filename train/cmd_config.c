@@ -18,8 +18,10 @@ int mla_cmd_config(int argc, char **argv) {
     mla_error error = {0};
     for (int key; (key = getopt_long(argc, argv, ":", help_only, NULL)) != -1;) {
         if (key != HELP) return mla_cli_wrong_option(argv, key);
-        fputs("Usage: mirrorla config [KEY]\n\nExplains all keys of a config, one key (optim.lr) or one section (optim): type, allowed\n"
-              "values, default and meaning.\n", stdout);
+        fputs("Usage: mirrorla config [KEY]\n\nExplains all keys of a config, one key (optim.lr) or one section (optim): "
+              "type, allowed\n"
+              "values, default and meaning.\n",
+              stdout);
         return 0;
     }
     if (argc - optind > 1) return mla_cli_usage(argv[0], "expected one KEY at most");

@@ -7,14 +7,14 @@
 #include "train/cli.h"
 #include "train/loaded.h"
 
-static const char help[] =
-    "Usage: mirrorla export CKPT --to safetensors [OPTIONS]\n\n"
-    "Writes a checkpoint's weights alone, float32, under the state_dict names of the PyTorch twin (tools/mirrorla.py), with\n"
-    "config, class names, input size, mean and deviation as metadata.\n\n"
-    "  --to FORMAT        safetensors\n"
-    "  -o, --output FILE  default: the checkpoint's name with .export.safetensors\n"
-    "  --weights WHICH    raw, average, or auto (default): the average where one is kept\n"
-    "  --help             this text\n";
+static const char help[] = "Usage: mirrorla export CKPT --to safetensors [OPTIONS]\n\n"
+                           "Writes a checkpoint's weights alone, float32, under the state_dict names of the PyTorch twin "
+                           "(tools/mirrorla.py), with\n"
+                           "config, class names, input size, mean and deviation as metadata.\n\n"
+                           "  --to FORMAT        safetensors\n"
+                           "  -o, --output FILE  default: the checkpoint's name with .export.safetensors\n"
+                           "  --weights WHICH    raw, average, or auto (default): the average where one is kept\n"
+                           "  --help             this text\n";
 
 typedef struct arguments {
     const char *checkpoint, *format, *output;
@@ -59,8 +59,10 @@ int mla_cmd_export(int argc, char **argv) {
         return 0;
     }
     const size_t stem = mla_checkpoint_stem(a.checkpoint);
-    const int length = snprintf(path, sizeof path, "%.*s.export.safetensors", (int)(stem ? stem : strlen(a.checkpoint)), a.checkpoint);
-    if (!a.output && (length < 0 || (size_t)length >= sizeof path)) return mla_cli_usage(argv[0], "the path is too long: give -o FILE");
+    const int length =
+        snprintf(path, sizeof path, "%.*s.export.safetensors", (int)(stem ? stem : strlen(a.checkpoint)), a.checkpoint);
+    if (!a.output && (length < 0 || (size_t)length >= sizeof path))
+        return mla_cli_usage(argv[0], "the path is too long: give -o FILE");
     if (a.output && mla_cli_same_file(a.checkpoint, a.output))
         return mla_cli_usage(argv[0], "-o: %s is the checkpoint itself, and its training state would be lost", a.output);
     mla_status status = mla_loaded_open(&loaded, a.checkpoint, a.weights, NULL, 0, &error);

@@ -39,8 +39,7 @@ typedef struct loader {
 } loader;
 
 /* Puts "FILE:LINE: NAME: " or "--set KEY=VALUE: " in front of the sentence. */
-static mla_status context(const loader *l, writer from, const char *name, mla_status status)
-{
+static mla_status context(const loader *l, writer from, const char *name, mla_status status) {
     char shown[MLA_CONFIG_SHOW_BYTES];
     mla_config_show(name, strlen(name), shown);
     if (from.line)
@@ -53,13 +52,11 @@ static mla_status context(const loader *l, writer from, const char *name, mla_st
     return status;
 }
 
-static mla_config_item item_of(const mla_yaml_node *node)
-{
+static mla_config_item item_of(const mla_yaml_node *node) {
     return (mla_config_item){node->text, node->length, node->plain, node->kind == MLA_YAML_SCALAR};
 }
 
-static mla_config_value value_of(const mla_yaml_node *node)
-{
+static mla_config_value value_of(const mla_yaml_node *node) {
     mla_config_value value = {.list = node->kind == MLA_YAML_LIST, .map = node->kind == MLA_YAML_MAP, .count = 1};
     if (!value.list) {
         value.item[0] = item_of(node);
@@ -67,26 +64,22 @@ static mla_config_value value_of(const mla_yaml_node *node)
     }
     value.count = 0;
     for (const mla_yaml_node *entry = node->child; entry; entry = entry->next) {
-        if (value.count < MLA_CONFIG_LIST_MAX)
-            value.item[value.count] = item_of(entry);
+        if (value.count < MLA_CONFIG_LIST_MAX) value.item[value.count] = item_of(entry);
         value.count++;
     }
     return value;
 }
 
-static mla_status set_key(loader *l, const mla_config_key *key, const mla_yaml_node *node, writer from)
-{
+static mla_status set_key(loader *l, const mla_config_key *key, const mla_yaml_node *node, writer from) {
     size_t index = (size_t)(key - mla_config_keys);
     mla_config_value value = value_of(node);
     mla_status status = mla_config_set(&l->config, key, &value, &l->counts[index], l->error);
-    if (status != MLA_OK)
-        return context(l, from, key->name, status);
+    if (status != MLA_OK) return context(l, from, key->name, status);
     l->writers[index] = from;
     return MLA_OK;
 }
 
-static mla_status unknown(const loader *l, const char *name, writer from)
-{
+static mla_status unknown(const loader *l, const char *name, writer from) {
     if (strlen(name) >= MLA_CONFIG_NAME_BYTES)
         mla_fail(l->error, MLA_INVALID, "unknown key, longer than any known one");
     else if (mla_config_key_find(name)) /* known, but written with dots */
@@ -98,36 +91,28 @@ static mla_status unknown(const loader *l, const char *name, writer from)
 
 static mla_status apply_section(loader *l, const mla_yaml_node *map, const char *section, const char *origin);
 
-static mla_status apply_entry(loader *l, const mla_yaml_node *key, const char *section, const char *origin)
-{
+static mla_status apply_entry(loader *l, const mla_yaml_node *key, const char *section, const char *origin) {
     const mla_yaml_node *node = key->next;
     writer from = {origin, key->line};
     char name[MLA_CONFIG_NAME_BYTES];
     int n = snprintf(name, sizeof name, "%s%s%s", section, *section ? "." : "", key->text);
-    if (n < 0 || (size_t)n >= sizeof name)
-        return unknown(l, key->text, from);
-    if (strcmp(name, "base") == 0)
-        return MLA_OK; /* has been applied */
+    if (n < 0 || (size_t)n >= sizeof name) return unknown(l, key->text, from);
+    if (strcmp(name, "base") == 0) return MLA_OK; /* has been applied */
     bool dotted = strchr(key->text, '.') != NULL;
     const mla_config_key *known = dotted ? NULL : mla_config_key_find(name);
-    if (known)
-        return set_key(l, known, node, from);
-    if (dotted || !mla_config_section_find(name))
-        return unknown(l, name, from);
-    if (node->kind == MLA_YAML_MAP)
-        return apply_section(l, node, name, origin);
+    if (known) return set_key(l, known, node, from);
+    if (dotted || !mla_config_section_find(name)) return unknown(l, name, from);
+    if (node->kind == MLA_YAML_MAP) return apply_section(l, node, name, origin);
     if (node->kind == MLA_YAML_SCALAR && node->plain && node->length == 0)
         return MLA_OK; /* all its keys are commented out */
     char shown[MLA_CONFIG_SHOW_BYTES] = "a list";
-    if (node->kind == MLA_YAML_SCALAR)
-        mla_config_show(node->text, node->length, shown);
+    if (node->kind == MLA_YAML_SCALAR) mla_config_show(node->text, node->length, shown);
     mla_fail(l->error, MLA_INVALID, "this is a section, expected keys inside it, found %s", shown);
     return context(l, from, name, MLA_INVALID);
 }
 
 /* Every earlier key of the map is a known one when a key is looked at, so the search for doubles stays short. */
-static mla_status apply_section(loader *l, const mla_yaml_node *map, const char *section, const char *origin)
-{
+static mla_status apply_section(loader *l, const mla_yaml_node *map, const char *section, const char *origin) {
     for (const mla_yaml_node *key = map->child; key; key = key->next->next) {
         for (const mla_yaml_node *earlier = map->child; earlier != key; earlier = earlier->next->next)
             if (strcmp(earlier->text, key->text) == 0) {
@@ -137,8 +122,7 @@ static mla_status apply_section(loader *l, const mla_yaml_node *map, const char 
                 return context(l, (writer){origin, key->line}, name, MLA_INVALID);
             }
         mla_status status = apply_entry(l, key, section, origin);
-        if (status != MLA_OK)
-            return status;
+        if (status != MLA_OK) return status;
     }
     return MLA_OK;
 }
@@ -146,21 +130,18 @@ static mla_status apply_section(loader *l, const mla_yaml_node *map, const char 
 static mla_status apply_file(loader *l, const char *path, writer includer);
 
 /* `target` as seen from the folder of the file `from`; the loader owns it. */
-static const char *relative(loader *l, const char *from, const char *target)
-{
+static const char *relative(loader *l, const char *from, const char *target) {
     const char *slash = strrchr(from, '/');
     int folder = slash && target[0] != '/' ? (int)(slash + 1 - from) : 0;
     size_t bytes = (size_t)folder + strlen(target) + 1;
     char *path = malloc(bytes);
-    if (!path)
-        return NULL;
+    if (!path) return NULL;
     snprintf(path, bytes, "%.*s%s", folder, from, target);
     l->files[l->file_count++] = path;
     return path;
 }
 
-static mla_status apply_base(loader *l, const mla_yaml_node *node, writer from)
-{
+static mla_status apply_base(loader *l, const mla_yaml_node *node, writer from) {
     if (node->kind != MLA_YAML_SCALAR || node->length == 0 || strlen(node->text) != node->length) {
         mla_fail(l->error, MLA_INVALID, "expected a file name or a list of file names");
         return context(l, from, "base", MLA_INVALID);
@@ -170,23 +151,19 @@ static mla_status apply_base(loader *l, const mla_yaml_node *node, writer from)
         return context(l, from, "base", MLA_INVALID);
     }
     const char *path = relative(l, from.origin, node->text);
-    if (!path)
-        return mla_fail(l->error, MLA_NO_MEMORY, "%s: out of memory", l->name);
+    if (!path) return mla_fail(l->error, MLA_NO_MEMORY, "%s: out of memory", l->name);
     return apply_file(l, path, from);
 }
 
-static mla_status apply_bases(loader *l, const mla_yaml_node *root, const char *origin)
-{
+static mla_status apply_bases(loader *l, const mla_yaml_node *root, const char *origin) {
     for (const mla_yaml_node *key = root->child; key; key = key->next->next) {
-        if (strcmp(key->text, "base") != 0)
-            continue;
+        if (strcmp(key->text, "base") != 0) continue;
         const mla_yaml_node *value = key->next;
         writer from = {origin, key->line};
         mla_config_item item = item_of(value);
         if (!l->follow)
             mla_fail(l->error, MLA_INVALID, "a base is followed in files only; this text must be complete");
-        else if (mla_config_is_null(&item) || value->kind == MLA_YAML_MAP ||
-                 (value->kind == MLA_YAML_LIST && !value->child))
+        else if (mla_config_is_null(&item) || value->kind == MLA_YAML_MAP || (value->kind == MLA_YAML_LIST && !value->child))
             mla_fail(l->error, MLA_INVALID, "expected a file name or a list of file names");
         else {
             mla_status status = MLA_OK;
@@ -200,27 +177,23 @@ static mla_status apply_bases(loader *l, const mla_yaml_node *root, const char *
     return MLA_OK;
 }
 
-static mla_status apply_text(loader *l, const char *text, size_t length, const char *origin)
-{
+static mla_status apply_text(loader *l, const char *text, size_t length, const char *origin) {
     mla_yaml_node *root;
     mla_status status = mla_yaml_parse(&root, text, length, origin, true, l->error);
-    if (status != MLA_OK)
-        return status;
+    if (status != MLA_OK) return status;
     if (root && root->kind != MLA_YAML_MAP) {
         status = mla_fail(l->error, MLA_INVALID, "%s:%d: expected sections such as `optim:` with keys inside, found %s",
                           origin, root->line, root->kind == MLA_YAML_LIST ? "a list" : "a single value");
     } else if (root) {
         status = apply_bases(l, root, origin);
-        if (status == MLA_OK)
-            status = apply_section(l, root, "", origin);
+        if (status == MLA_OK) status = apply_section(l, root, "", origin);
     }
     mla_yaml_free(root);
     return status;
 }
 
 /* The wrong name in a config or on the command line is the user's input; other failures are the system's. */
-static mla_status unreadable(loader *l, const char *path, writer includer, int number)
-{
+static mla_status unreadable(loader *l, const char *path, writer includer, int number) {
     bool wrong_name = number == ENOENT || number == ENOTDIR || number == EISDIR || number == ENAMETOOLONG;
     mla_status status = wrong_name ? MLA_INVALID : MLA_IO;
     mla_fail(l->error, status, "cannot read %s: %s", path, strerror(number));
@@ -228,34 +201,27 @@ static mla_status unreadable(loader *l, const char *path, writer includer, int n
 }
 
 /* The file's bytes, at most one more than a config may have; the caller frees. */
-static mla_status read_all(loader *l, int file, const char *path, writer includer, char **text, size_t *length)
-{
+static mla_status read_all(loader *l, int file, const char *path, writer includer, char **text, size_t *length) {
     size_t room = MLA_CONFIG_FILE_BYTES + 1;
     *length = 0;
     *text = malloc(room);
-    if (!*text)
-        return mla_fail(l->error, MLA_NO_MEMORY, "%s: out of memory", path);
+    if (!*text) return mla_fail(l->error, MLA_NO_MEMORY, "%s: out of memory", path);
     while (*length < room) {
         ssize_t n = read(file, *text + *length, room - *length);
-        if (n == 0)
-            break;
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return unreadable(l, path, includer, errno);
+        if (n == 0) break;
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return unreadable(l, path, includer, errno);
         *length += (size_t)n;
     }
     return MLA_OK;
 }
 
 /* Refuses a file that is being read already: a base that leads back to itself. */
-static mla_status enter(loader *l, const char *path, writer includer, const struct stat *info)
-{
+static mla_status enter(loader *l, const char *path, writer includer, const struct stat *info) {
     for (int i = 0; i < l->depth; i++)
         if (l->open[i].device == info->st_dev && l->open[i].inode == info->st_ino) {
             mla_fail(l->error, MLA_INVALID, "%s", path);
-            for (int j = l->depth; j-- > i;)
-                mla_fail_context(l->error, "%s -> ", l->open[j].path);
+            for (int j = l->depth; j-- > i;) mla_fail_context(l->error, "%s -> ", l->open[j].path);
             mla_fail_context(l->error, "the bases go round in a circle: ");
             return context(l, includer, "base", MLA_INVALID);
         }
@@ -270,11 +236,9 @@ static mla_status enter(loader *l, const char *path, writer includer, const stru
     return MLA_OK;
 }
 
-static mla_status apply_file(loader *l, const char *path, writer includer)
-{
+static mla_status apply_file(loader *l, const char *path, writer includer) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return unreadable(l, path, includer, errno);
+    if (file < 0) return unreadable(l, path, includer, errno);
     struct stat info;
     char *text = NULL;
     size_t length = 0;
@@ -283,8 +247,7 @@ static mla_status apply_file(loader *l, const char *path, writer includer)
         status = unreadable(l, path, includer, errno);
     else if ((status = enter(l, path, includer, &info)) == MLA_OK) {
         status = read_all(l, file, path, includer, &text, &length);
-        if (status == MLA_OK)
-            status = apply_text(l, text, length, path);
+        if (status == MLA_OK) status = apply_text(l, text, length, path);
         l->depth--;
     }
     free(text);
@@ -292,12 +255,10 @@ static mla_status apply_file(loader *l, const char *path, writer includer)
     return status;
 }
 
-static mla_status override_value(loader *l, const mla_config_key *key, const char *value, writer from)
-{
+static mla_status override_value(loader *l, const mla_config_key *key, const char *value, writer from) {
     size_t bytes = strlen(value) + 2;
     char *text = malloc(bytes);
-    if (!text)
-        return mla_fail(l->error, MLA_NO_MEMORY, "--set %s: out of memory", key->name);
+    if (!text) return mla_fail(l->error, MLA_NO_MEMORY, "--set %s: out of memory", key->name);
     snprintf(text, bytes, " %s", value); /* not at a line's start, where % and --- have a meaning of their own */
     static char empty[] = "";
     mla_yaml_node nothing = {.kind = MLA_YAML_SCALAR, .plain = true, .text = empty}, *root;
@@ -311,8 +272,7 @@ static mla_status override_value(loader *l, const mla_config_key *key, const cha
     return status;
 }
 
-static mla_status apply_override(loader *l, const char *text)
-{
+static mla_status apply_override(loader *l, const char *text) {
     const char *equals = strchr(text, '=');
     writer from = {text, 0};
     char name[MLA_CONFIG_NAME_BYTES];
@@ -321,12 +281,10 @@ static mla_status apply_override(loader *l, const char *text)
         mla_fail(l->error, MLA_INVALID, "expected KEY=VALUE, for example optim.lr=3e-4");
         return context(l, from, "", MLA_INVALID);
     }
-    if (length >= sizeof name)
-        return unknown(l, text, from);
+    if (length >= sizeof name) return unknown(l, text, from);
     snprintf(name, sizeof name, "%.*s", (int)length, text);
     const mla_config_key *key = mla_config_key_find(name);
-    if (key)
-        return override_value(l, key, equals + 1, from);
+    if (key) return override_value(l, key, equals + 1, from);
     if (strcmp(name, "base") == 0)
         mla_fail(l->error, MLA_INVALID, "a base stands in a file and cannot be set");
     else if (mla_config_section_find(name))
@@ -336,20 +294,17 @@ static mla_status apply_override(loader *l, const char *text)
     return context(l, from, name, MLA_INVALID);
 }
 
-static void complete(mla_config *config, const int counts[MLA_CONFIG_KEYS_MAX])
-{
+static void complete(mla_config *config, const int counts[MLA_CONFIG_KEYS_MAX]) {
     config->model.stages = counts[mla_config_key_find("model.dims") - mla_config_keys];
     config->model.image = config->data.size;
     config->model.channels = 3;
     config->model.classes = 0;
 }
 
-static mla_status finish(loader *l, const char *const *overrides, size_t count)
-{
+static mla_status finish(loader *l, const char *const *overrides, size_t count) {
     for (size_t i = 0; i < count; i++) {
         mla_status status = apply_override(l, overrides[i]);
-        if (status != MLA_OK)
-            return status;
+        if (status != MLA_OK) return status;
     }
     complete(&l->config, l->counts);
     const mla_config_key *key = NULL;
@@ -358,42 +313,34 @@ static mla_status finish(loader *l, const char *const *overrides, size_t count)
 }
 
 /* `text` NULL: from the file `name`. */
-static mla_status load(mla_config *config, const char *text, const char *name, const char *const *overrides,
-                       size_t count, mla_error *error)
-{
+static mla_status load(mla_config *config, const char *text, const char *name, const char *const *overrides, size_t count,
+                       mla_error *error) {
     mla_error local = {0};
     loader *l = calloc(1, sizeof *l);
-    if (!l)
-        return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", name);
+    if (!l) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", name);
     l->error = error ? error : &local;
     l->name = name;
     l->follow = !text;
     mla_config_defaults_counted(&l->config, l->counts);
     mla_status status = text ? apply_text(l, text, strlen(text), name) : apply_file(l, name, (writer){0});
-    if (status == MLA_OK)
-        status = finish(l, overrides, count);
-    if (status == MLA_OK)
-        memcpy(config, &l->config, sizeof *config); /* with the zeros between the fields */
-    for (int i = 0; i < l->file_count; i++)
-        free(l->files[i]);
+    if (status == MLA_OK) status = finish(l, overrides, count);
+    if (status == MLA_OK) memcpy(config, &l->config, sizeof *config); /* with the zeros between the fields */
+    for (int i = 0; i < l->file_count; i++) free(l->files[i]);
     free(l);
     return status;
 }
 
 mla_status mla_config_load(mla_config *config, const char *path, const char *const *overrides, size_t override_count,
-                           mla_error *error)
-{
+                           mla_error *error) {
     return load(config, NULL, path, overrides, override_count, error);
 }
 
 mla_status mla_config_parse(mla_config *config, const char *text, const char *origin, const char *const *overrides,
-                            size_t override_count, mla_error *error)
-{
+                            size_t override_count, mla_error *error) {
     return load(config, text, origin, overrides, override_count, error);
 }
 
-void mla_config_defaults(mla_config *config)
-{
+void mla_config_defaults(mla_config *config) {
     int counts[MLA_CONFIG_KEYS_MAX];
     mla_config_defaults_counted(config, counts);
     complete(config, counts);

@@ -48,8 +48,8 @@ typedef struct mla_data_config {
     mla_on_error on_error;
     mla_interpolation interpolation;
     mla_resize_mode resize;
-    double crop_pct;           /* evaluation: resize to size / crop_pct, then centre crop to size */
-    int twins_grid;            /* twins: cells per side; tokens = grid^2 at one cell a patch */
+    double crop_pct;             /* evaluation: resize to size / crop_pct, then centre crop to size */
+    int twins_grid;              /* twins: cells per side; tokens = grid^2 at one cell a patch */
     int twins_train, twins_test; /* twins: images per epoch, images of the fixed test set */
 } mla_data_config;
 
@@ -78,8 +78,8 @@ typedef struct mla_schedule_config {
 
 typedef struct mla_train_config {
     int epochs, batch, lanes;
-    int shard;        /* images; 0 = auto, a function of the model alone */
-    int max_steps;    /* stop after so many steps in all; 0 = off; the schedule is not changed by it */
+    int shard;     /* images; 0 = auto, a function of the model alone */
+    int max_steps; /* stop after so many steps in all; 0 = off; the schedule is not changed by it */
     double label_smoothing;
     uint64_t seed;
 } mla_train_config;

@@ -13,8 +13,7 @@ typedef struct relations {
 
 /* The sentence follows "FILE:LINE: NAME: ". */
 __attribute__((format(printf, 3, 4))) static mla_status blame(const relations *r, const char *name, const char *format,
-                                                              ...)
-{
+                                                              ...) {
     char text[512];
     va_list arguments;
     va_start(arguments, format);
@@ -25,32 +24,28 @@ __attribute__((format(printf, 3, 4))) static mla_status blame(const relations *r
     return mla_fail(r->error, MLA_INVALID, "%s", text);
 }
 
-static mla_status check_stages(const relations *r)
-{
+static mla_status check_stages(const relations *r) {
     static const char *const lists[] = {"model.dims", "model.depths", "model.heads"};
     int count[3];
-    for (int i = 0; i < 3; i++)
-        count[i] = r->counts[mla_config_key_find(lists[i]) - mla_config_keys];
+    for (int i = 0; i < 3; i++) count[i] = r->counts[mla_config_key_find(lists[i]) - mla_config_keys];
     const mla_model_spec *model = &r->config->model;
     if (model->family == MLA_FAMILY_VIT && count[0] != 1)
         return blame(r, lists[0], "%d entries, but family vit has a single stage and so one entry; pvt takes 1 to %d",
                      count[0], MLA_MAX_STAGES);
     for (int i = 1; i < 3; i++)
         if (count[i] != count[0])
-            return blame(r, lists[i], "%d entries, but model.dims has %d; dims, depths and heads have one a stage",
-                         count[i], count[0]);
+            return blame(r, lists[i], "%d entries, but model.dims has %d; dims, depths and heads have one a stage", count[i],
+                         count[0]);
     return MLA_OK;
 }
 
-static mla_status check_widths(const relations *r)
-{
+static mla_status check_widths(const relations *r) {
     const mla_model_spec *model = &r->config->model;
     const mla_mirror_spec *mirror = &model->attention.mirror;
     bool mirrors = model->attention.kind == MLA_ATTENTION_MIRROR;
     for (int i = 0; i < model->stages; i++) {
         int dim = model->dims[i], heads = model->heads[i], width = dim / heads;
-        if (dim % heads)
-            return blame(r, "model.heads", "%d heads do not divide the %d dims of stage %d", heads, dim, i + 1);
+        if (dim % heads) return blame(r, "model.heads", "%d heads do not divide the %d dims of stage %d", heads, dim, i + 1);
         if (mirrors && mirror->reflections > 0 && mirror->block > 0 && width % mirror->block)
             return blame(r, "model.attention.mirror.block",
                          "blocks of %d do not divide the heads of stage %d, which are %d wide (dims %d / heads %d); "
@@ -63,18 +58,15 @@ static mla_status check_widths(const relations *r)
                          i + 1, width, dim, heads);
     }
     if (model->attention.dwconv && model->attention.dwconv % 2 == 0)
-        return blame(r, "model.attention.dwconv", "%d is even; the side must be odd, or 0 for off",
-                     model->attention.dwconv);
+        return blame(r, "model.attention.dwconv", "%d is even; the side must be odd, or 0 for off", model->attention.dwconv);
     return MLA_OK;
 }
 
-static mla_status check_sizes(const relations *r)
-{
+static mla_status check_sizes(const relations *r) {
     const mla_data_config *data = &r->config->data;
     const mla_model_spec *model = &r->config->model;
     int size = data->size, grain = model->patch << (model->stages - 1);
-    if (size % model->patch)
-        return blame(r, "data.size", "%d is not a multiple of model.patch %d", size, model->patch);
+    if (size % model->patch) return blame(r, "data.size", "%d is not a multiple of model.patch %d", size, model->patch);
     if (size % grain)
         return blame(r, "data.size", "%d is not a multiple of %d, which is model.patch %d halved over %d stages", size,
                      grain, model->patch, model->stages);
@@ -88,13 +80,11 @@ static mla_status check_sizes(const relations *r)
     return MLA_OK;
 }
 
-static mla_status check_training(const relations *r)
-{
+static mla_status check_training(const relations *r) {
     const mla_train_config *train = &r->config->train;
     const mla_schedule_config *schedule = &r->config->schedule;
     char a[MLA_NUMBER_BYTES], b[MLA_NUMBER_BYTES];
-    if (train->lanes & (train->lanes - 1))
-        return blame(r, "train.lanes", "%d is not a power of two", train->lanes);
+    if (train->lanes & (train->lanes - 1)) return blame(r, "train.lanes", "%d is not a power of two", train->lanes);
     if (train->shard > train->batch)
         return blame(r, "train.shard", "%d is more than train.batch %d", train->shard, train->batch);
     mla_number_shortest(a, schedule->warmup_epochs);
@@ -109,15 +99,13 @@ static mla_status check_training(const relations *r)
     return MLA_OK;
 }
 
-mla_status mla_config_check(const mla_config *config, const int counts[MLA_CONFIG_KEYS_MAX],
-                            const mla_config_key **key, mla_error *error)
-{
+mla_status mla_config_check(const mla_config *config, const int counts[MLA_CONFIG_KEYS_MAX], const mla_config_key **key,
+                            mla_error *error) {
     relations r = {config, counts, key, error};
     mla_status (*const checks[])(const relations *) = {check_stages, check_widths, check_sizes, check_training};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         mla_status status = checks[i](&r);
-        if (status != MLA_OK)
-            return status;
+        if (status != MLA_OK) return status;
     }
     return MLA_OK;
 }

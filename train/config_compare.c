@@ -16,7 +16,8 @@ static char *value_text(const mla_config *config, const mla_config_key *key) {
 }
 
 void mla_config_compare(const mla_config *a, const mla_config *b,
-                        void (*each)(void *context, const char *key, const char *a_text, const char *b_text), void *context) {
+                        void (*each)(void *context, const char *key, const char *a_text, const char *b_text),
+                        void *context) {
     for (size_t i = 0; i < mla_config_key_count; i++) {
         char *first = value_text(a, &mla_config_keys[i]), *second = value_text(b, &mla_config_keys[i]);
         if (!first || !second || strcmp(first, second))

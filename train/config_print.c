@@ -7,8 +7,7 @@
 
 /* Always quoted, so that a folder called `null` or `a: b` stays a folder; what libyaml would not read back as
  * itself is escaped. */
-static void put_text(FILE *out, const char *text)
-{
+static void put_text(FILE *out, const char *text) {
     fputc('"', out);
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
         unsigned code = 0;
@@ -30,15 +29,13 @@ static void put_text(FILE *out, const char *text)
     fputc('"', out);
 }
 
-static void put_double(FILE *out, double value)
-{
+static void put_double(FILE *out, double value) {
     char text[MLA_NUMBER_BYTES];
     mla_number_shortest(text, value);
     fputs(text, out);
 }
 
-static void put_list(FILE *out, const mla_config *config, const mla_config_key *key)
-{
+static void put_list(FILE *out, const mla_config *config, const mla_config_key *key) {
     const char *field = (const char *)config + key->offset;
     if (key->automatic && *((const bool *)config + key->auto_offset)) {
         fputs("auto", out);
@@ -55,8 +52,7 @@ static void put_list(FILE *out, const mla_config *config, const mla_config_key *
     fputc(']', out);
 }
 
-void mla_config_put_value(FILE *out, const mla_config *config, const mla_config_key *key)
-{
+void mla_config_put_value(FILE *out, const mla_config *config, const mla_config_key *key) {
     const void *field = (const char *)config + key->offset;
     switch (key->type) {
     case MLA_KEY_BOOL: fputs(*(const bool *)field ? "true" : "false", out); break;
@@ -81,25 +77,21 @@ void mla_config_put_value(FILE *out, const mla_config *config, const mla_config_
 }
 
 /* Prints the lines of the sections that `name` is in and `before` is not; returns the depth of `name`. */
-static int put_sections(FILE *out, const char *before, const char *name)
-{
+static int put_sections(FILE *out, const char *before, const char *name) {
     int depth = 0;
     bool same = true;
     for (const char *part = name, *dot; (dot = strchr(part, '.')); part = dot + 1, depth++) {
         same = same && strncmp(before, name, (size_t)(dot + 1 - name)) == 0;
-        if (!same)
-            fprintf(out, "%*s%.*s:\n", 2 * depth, "", (int)(dot - part), part);
+        if (!same) fprintf(out, "%*s%.*s:\n", 2 * depth, "", (int)(dot - part), part);
     }
     return depth;
 }
 
-char *mla_config_text(const mla_config *config)
-{
+char *mla_config_text(const mla_config *config) {
     char *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
-    if (!out)
-        return NULL;
+    if (!out) return NULL;
     const char *before = "";
     for (size_t i = 0; i < mla_config_key_count; i++) {
         const mla_config_key *key = &mla_config_keys[i];
@@ -118,35 +110,29 @@ char *mla_config_text(const mla_config *config)
 }
 
 /* Is `name` the section itself or inside it? */
-static bool inside(const char *name, const char *section)
-{
+static bool inside(const char *name, const char *section) {
     size_t length = strlen(section);
     return strncmp(name, section, length) == 0 && (name[length] == '.' || name[length] == '\0');
 }
 
-static void print_section(FILE *out, const mla_config_section *section)
-{
+static void print_section(FILE *out, const mla_config_section *section) {
     fprintf(out, "%s: %s\n", section->name, section->meaning);
     for (size_t i = 0; i < mla_config_key_count; i++) {
         const mla_config_key *key = &mla_config_keys[i];
         size_t length = mla_config_section_length(key->name);
-        if (length != strlen(section->name) || memcmp(key->name, section->name, length) != 0)
-            continue;
+        if (length != strlen(section->name) || memcmp(key->name, section->name, length) != 0) continue;
         char allowed[MLA_CONFIG_ALLOWED_BYTES];
         mla_config_allowed(key, allowed);
-        fprintf(out, "  %-38s  %-19s %s\n  %-38s  %-19s (%s)\n", key->name, key->fallback, key->meaning, "", "",
-                allowed);
+        fprintf(out, "  %-38s  %-19s %s\n  %-38s  %-19s (%s)\n", key->name, key->fallback, key->meaning, "", "", allowed);
     }
 }
 
-mla_status mla_config_reference(FILE *out, const char *key, mla_error *error)
-{
+mla_status mla_config_reference(FILE *out, const char *key, mla_error *error) {
     const mla_config_key *single = key ? mla_config_key_find(key) : NULL;
     if (single) {
         char allowed[MLA_CONFIG_ALLOWED_BYTES];
         mla_config_allowed(single, allowed);
-        fprintf(out, "%s: %s\n  allowed: %s\n  default: %s\n", single->name, single->meaning, allowed,
-                single->fallback);
+        fprintf(out, "%s: %s\n  allowed: %s\n  default: %s\n", single->name, single->meaning, allowed, single->fallback);
     } else if (key && !mla_config_section_find(key)) {
         mla_status status = mla_config_unknown(key, error);
         mla_fail_context(error, "%s: ", key);
@@ -157,15 +143,12 @@ mla_status mla_config_reference(FILE *out, const char *key, mla_error *error)
             fprintf(out, "base: FILE or [FILE, ...]\n  Files, relative to this one, whose values this one starts from; "
                          "later ones win.\n");
         for (size_t i = 0; i < mla_config_section_count; i++) {
-            if (key && !inside(mla_config_sections[i].name, key))
-                continue;
-            if (!first || !key)
-                fputc('\n', out);
+            if (key && !inside(mla_config_sections[i].name, key)) continue;
+            if (!first || !key) fputc('\n', out);
             print_section(out, &mla_config_sections[i]);
             first = false;
         }
     }
-    if (ferror(out))
-        return mla_fail(error, MLA_IO, "the reference could not be written");
+    if (ferror(out)) return mla_fail(error, MLA_IO, "the reference could not be written");
     return MLA_OK;
 }

@@ -7,33 +7,40 @@
 #include <strings.h>
 
 static const char *const family_names[] = {[MLA_FAMILY_VIT] = "vit", [MLA_FAMILY_PVT] = "pvt", NULL};
-static const char *const attention_names[] = {[MLA_ATTENTION_SOFTMAX] = "softmax", [MLA_ATTENTION_RELU] = "relu",
-                                              [MLA_ATTENTION_ELU1] = "elu1", [MLA_ATTENTION_MIRROR] = "mirror", NULL};
-static const char *const set_names[] = {[MLA_SET_TWINS] = "twins", [MLA_SET_CIFAR10] = "cifar10",
-                                        [MLA_SET_CIFAR100] = "cifar100", [MLA_SET_IMAGE_FOLDER] = "imagefolder",
-                                        [MLA_SET_TINY_IMAGENET] = "tiny-imagenet", NULL};
-static const char *const order_names[] = {[MLA_ORDER_TORCHVISION] = "torchvision", [MLA_ORDER_NATURAL] = "natural",
-                                          NULL};
-static const char *const on_error_names[] = {[MLA_ON_ERROR_FAIL] = "fail", [MLA_ON_ERROR_SKIP] = "skip",
-                                             [MLA_ON_ERROR_SUBSTITUTE] = "substitute", NULL};
+static const char *const attention_names[] = {[MLA_ATTENTION_SOFTMAX] = "softmax",
+                                              [MLA_ATTENTION_RELU] = "relu",
+                                              [MLA_ATTENTION_ELU1] = "elu1",
+                                              [MLA_ATTENTION_MIRROR] = "mirror",
+                                              NULL};
+static const char *const set_names[] = {[MLA_SET_TWINS] = "twins",
+                                        [MLA_SET_CIFAR10] = "cifar10",
+                                        [MLA_SET_CIFAR100] = "cifar100",
+                                        [MLA_SET_IMAGE_FOLDER] = "imagefolder",
+                                        [MLA_SET_TINY_IMAGENET] = "tiny-imagenet",
+                                        NULL};
+static const char *const order_names[] = {[MLA_ORDER_TORCHVISION] = "torchvision", [MLA_ORDER_NATURAL] = "natural", NULL};
+static const char *const on_error_names[] = {
+    [MLA_ON_ERROR_FAIL] = "fail", [MLA_ON_ERROR_SKIP] = "skip", [MLA_ON_ERROR_SUBSTITUTE] = "substitute", NULL};
 static const char *const interpolation_names[] = {[MLA_BILINEAR] = "bilinear", [MLA_BICUBIC] = "bicubic", NULL};
 static const char *const resize_names[] = {[MLA_RESIZE_SHORTER] = "shorter", [MLA_RESIZE_SQUASH] = "squash", NULL};
 static const char *const optimizer_names[] = {[MLA_SGD] = "sgd", [MLA_ADAMW] = "adamw", NULL};
-static const char *const schedule_names[] = {[MLA_SCHEDULE_CONSTANT] = "constant", [MLA_SCHEDULE_STEP] = "step",
-                                             [MLA_SCHEDULE_LINEAR] = "linear", [MLA_SCHEDULE_COSINE] = "cosine", NULL};
+static const char *const schedule_names[] = {[MLA_SCHEDULE_CONSTANT] = "constant",
+                                             [MLA_SCHEDULE_STEP] = "step",
+                                             [MLA_SCHEDULE_LINEAR] = "linear",
+                                             [MLA_SCHEDULE_COSINE] = "cosine",
+                                             NULL};
 
 /* The table: NAME, field, [range,] default, meaning.  Further properties follow the meaning. */
-#define KEY(kind, dotted, field, text, ...) \
-    {.name = dotted, .type = kind, .offset = offsetof(mla_config, field), .fallback = text, .meaning = __VA_ARGS__}
+#define KEY(kind, dotted, field, text, ...)                                                                                 \
+    { .name = dotted, .type = kind, .offset = offsetof(mla_config, field), .fallback = text, .meaning = __VA_ARGS__ }
 #define BOOL(dotted, field, text, ...) KEY(MLA_KEY_BOOL, dotted, field, text, __VA_ARGS__)
 #define ENUM(dotted, field, list, text, ...) KEY(MLA_KEY_ENUM, dotted, field, text, __VA_ARGS__, .names = list)
-#define INT(dotted, field, from, to, text, ...) \
-    KEY(MLA_KEY_INT, dotted, field, text, __VA_ARGS__, .low = from, .high = to)
-#define DOUBLE(dotted, field, from, to, text, ...) \
+#define INT(dotted, field, from, to, text, ...) KEY(MLA_KEY_INT, dotted, field, text, __VA_ARGS__, .low = from, .high = to)
+#define DOUBLE(dotted, field, from, to, text, ...)                                                                          \
     KEY(MLA_KEY_DOUBLE, dotted, field, text, __VA_ARGS__, .low = from, .high = to)
-#define INTS(dotted, field, to, text, ...) \
+#define INTS(dotted, field, to, text, ...)                                                                                  \
     KEY(MLA_KEY_INTS, dotted, field, text, __VA_ARGS__, .low = 1, .high = to, .most = MLA_MAX_STAGES)
-#define DOUBLES(dotted, field, entries, from, to, text, ...) \
+#define DOUBLES(dotted, field, entries, from, to, text, ...)                                                                \
     KEY(MLA_KEY_DOUBLES, dotted, field, text, __VA_ARGS__, .low = from, .high = to, .most = entries)
 #define MIRROR "model.attention.mirror."
 
@@ -70,8 +77,7 @@ const mla_config_key mla_config_keys[] = {
             .automatic = true, .auto_offset = offsetof(mla_config, data.mean_auto)),
     DOUBLES("data.std", data.std, 3, 0, 1, "auto", "R, G, B standard deviation; auto: the set's own", .low_open = true,
             .automatic = true, .auto_offset = offsetof(mla_config, data.std_auto)),
-    DOUBLE("data.subset", data.subset, 0, 1, "1", "share of the training images, the same of every class",
-           .low_open = true),
+    DOUBLE("data.subset", data.subset, 0, 1, "1", "share of the training images, the same of every class", .low_open = true),
     ENUM("data.class_order", data.class_order, order_names, "torchvision",
          "order of class folders: byte order, or numbers by value"),
     ENUM("data.on_error", data.on_error, on_error_names, "fail", "what an unreadable image does"),
@@ -112,8 +118,7 @@ const mla_config_key mla_config_keys[] = {
     INT("train.lanes", train.lanes, 1, 1024, "8", "groups whose gradients are summed in a fixed order, a power of two"),
     INT("train.shard", train.shard, 0, 1000000, "auto", "images a lane works on at a time", .automatic = true),
     INT("train.max_steps", train.max_steps, 0, INT_MAX, "0", "stop after so many updates in all; 0 = off"),
-    DOUBLE("train.label_smoothing", train.label_smoothing, 0, 1, "0.1", "share spread over all classes",
-           .high_open = true),
+    DOUBLE("train.label_smoothing", train.label_smoothing, 0, 1, "0.1", "share spread over all classes", .high_open = true),
     KEY(MLA_KEY_U64, "train.seed", train.seed, "0", "of weights, order and augmentation"),
 
     INT("checkpoint.every_epochs", checkpoint.every_epochs, 0, 1000000, "1", "epochs between files; 0 = only the last"),
@@ -152,43 +157,32 @@ static const struct {
     {"sweep", "sweeps are not for `train`, which runs one configuration; drop the section and give values with --set"},
 };
 
-const mla_config_key *mla_config_key_find(const char *name)
-{
+const mla_config_key *mla_config_key_find(const char *name) {
     for (size_t i = 0; i < mla_config_key_count; i++)
-        if (strcmp(mla_config_keys[i].name, name) == 0)
-            return &mla_config_keys[i];
+        if (strcmp(mla_config_keys[i].name, name) == 0) return &mla_config_keys[i];
     return NULL;
 }
 
-const mla_config_section *mla_config_section_find(const char *name)
-{
+const mla_config_section *mla_config_section_find(const char *name) {
     for (size_t i = 0; i < mla_config_section_count; i++)
-        if (strcmp(mla_config_sections[i].name, name) == 0)
-            return &mla_config_sections[i];
+        if (strcmp(mla_config_sections[i].name, name) == 0) return &mla_config_sections[i];
     return NULL;
 }
 
-size_t mla_config_section_length(const char *name)
-{
+size_t mla_config_section_length(const char *name) {
     const char *dot = strrchr(name, '.');
     return dot ? (size_t)(dot - name) : 0;
 }
 
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
 /* Edits from a to b: insertion, deletion, change, swap of neighbours; letters count the same in both cases. */
-static int distance(const char *a, const char *b)
-{
+static int distance(const char *a, const char *b) {
     enum { LONGEST = MLA_CONFIG_NAME_BYTES };
     size_t m = strlen(a), n = strlen(b);
-    if (m >= LONGEST || n >= LONGEST)
-        return LONGEST;
+    if (m >= LONGEST || n >= LONGEST) return LONGEST;
     int row[3][LONGEST + 1];
-    for (size_t j = 0; j <= n; j++)
-        row[0][j] = (int)j;
+    for (size_t j = 0; j <= n; j++) row[0][j] = (int)j;
     for (size_t i = 1; i <= m; i++) {
         int *now = row[i % 3], *before = row[(i + 2) % 3], *earlier = row[(i + 1) % 3];
         now[0] = (int)i;
@@ -206,71 +200,59 @@ static int distance(const char *a, const char *b)
 }
 
 /* distance(), where one name continuing the other by a further word (batch, batch_size) is near. */
-static int remoteness(const char *a, const char *b)
-{
+static int remoteness(const char *a, const char *b) {
     size_t m = strlen(a), n = strlen(b);
     size_t common = m < n ? m : n;
-    if (m != n && strncasecmp(a, b, common) == 0 && (m > n ? a : b)[common] == '_')
-        return 1;
+    if (m != n && strncasecmp(a, b, common) == 0 && (m > n ? a : b)[common] == '_') return 1;
     return distance(a, b);
 }
 
-static int farthest(const char *text)
-{
-    return 1 + (int)strlen(text) / 4;
-}
+static int farthest(const char *text) { return 1 + (int)strlen(text) / 4; }
 
-const char *mla_config_nearest(const char *text, const char *const *names)
-{
+const char *mla_config_nearest(const char *text, const char *const *names) {
     const char *nearest = NULL;
     int best = farthest(text) + 1;
     for (; *names; names++) {
         int d = remoteness(text, *names);
-        if (d < best)
-            best = d, nearest = *names;
+        if (d < best) best = d, nearest = *names;
     }
     return nearest;
 }
 
 /* Keys of the same section come first, except for an exact name elsewhere; sections are candidates too. */
-static const char *nearest_name(const char *name)
-{
+static const char *nearest_name(const char *name) {
     size_t section = mla_config_section_length(name), leaf = section ? section + 1 : 0;
     const char *nearest = NULL;
     int best = 2 * farthest(name + leaf) + 2;
     for (size_t i = 0; i < mla_config_key_count + mla_config_section_count; i++) {
-        const char *other = i < mla_config_key_count ? mla_config_keys[i].name
-                                                     : mla_config_sections[i - mla_config_key_count].name;
+        const char *other =
+            i < mla_config_key_count ? mla_config_keys[i].name : mla_config_sections[i - mla_config_key_count].name;
         size_t place = mla_config_section_length(other);
         bool same = place == section && memcmp(name, other, section) == 0;
         int d = remoteness(name + leaf, other + (place ? place + 1 : 0));
         int whole = remoteness(name, other);
         d = whole < d ? whole : d;
         int score = 2 * d + (same ? 0 : 1);
-        if (d <= farthest(name + leaf) && score < best)
-            best = score, nearest = other;
+        if (d <= farthest(name + leaf) && score < best) best = score, nearest = other;
     }
     return nearest;
 }
 
 /* "name, lr, ..." of what stands directly in the section that is the first `length` bytes of `name`. */
-static void list_section(const char *name, size_t length, char *out, size_t bytes)
-{
+static void list_section(const char *name, size_t length, char *out, size_t bytes) {
     size_t used = 0;
     out[0] = '\0';
     for (size_t i = 0; i < mla_config_key_count + mla_config_section_count; i++) {
-        const char *other = i < mla_config_key_count ? mla_config_keys[i].name
-                                                     : mla_config_sections[i - mla_config_key_count].name;
+        const char *other =
+            i < mla_config_key_count ? mla_config_keys[i].name : mla_config_sections[i - mla_config_key_count].name;
         size_t place = mla_config_section_length(other);
-        if (place != length || memcmp(name, other, length) != 0 || used + 1 >= bytes)
-            continue;
+        if (place != length || memcmp(name, other, length) != 0 || used + 1 >= bytes) continue;
         int n = snprintf(out + used, bytes - used, "%s%s", used ? ", " : "", other + (length ? length + 1 : 0));
         used += n > 0 ? (size_t)n : 0;
     }
 }
 
-mla_status mla_config_unknown(const char *name, mla_error *error)
-{
+mla_status mla_config_unknown(const char *name, mla_error *error) {
     for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++)
         if (strcmp(strangers[i].name, name) == 0)
             return mla_fail(error, MLA_INVALID, "not a key of a config: %s", strangers[i].advice);
@@ -280,8 +262,7 @@ mla_status mla_config_unknown(const char *name, mla_error *error)
     const char *near = nearest_name(name);
     if (!near) {
         snprintf(keys, sizeof keys, "%.*s", (int)length, name);
-        if (length && !mla_config_section_find(keys))
-            snprintf(section, sizeof section, "the top level"), length = 0;
+        if (length && !mla_config_section_find(keys)) snprintf(section, sizeof section, "the top level"), length = 0;
         list_section(name, length, keys, sizeof keys);
         return mla_fail(error, MLA_INVALID, "unknown key in %s, which has: %s", section, keys);
     }
@@ -290,12 +271,11 @@ mla_status mla_config_unknown(const char *name, mla_error *error)
         return mla_fail(error, MLA_INVALID, "unknown key in %s; did you mean the section %s?", section, near);
     if (place == length && memcmp(name, near, length) == 0)
         return mla_fail(error, MLA_INVALID, "unknown key in %s; did you mean %s?", section, near);
-    return mla_fail(error, MLA_INVALID, "unknown key in %s; did you mean %s (it stands in section %.*s)?", section,
-                    near, (int)place, near);
+    return mla_fail(error, MLA_INVALID, "unknown key in %s; did you mean %s (it stands in section %.*s)?", section, near,
+                    (int)place, near);
 }
 
-static void describe_range(const mla_config_key *key, char *out, size_t bytes)
-{
+static void describe_range(const mla_config_key *key, char *out, size_t bytes) {
     char low[MLA_NUMBER_BYTES], high[MLA_NUMBER_BYTES];
     mla_number_shortest(low, key->low);
     mla_number_shortest(high, key->high);
@@ -306,8 +286,7 @@ static void describe_range(const mla_config_key *key, char *out, size_t bytes)
                  key->high_open ? "below" : "at most", high);
 }
 
-void mla_config_allowed(const mla_config_key *key, char out[MLA_CONFIG_ALLOWED_BYTES])
-{
+void mla_config_allowed(const mla_config_key *key, char out[MLA_CONFIG_ALLOWED_BYTES]) {
     enum { BYTES = MLA_CONFIG_ALLOWED_BYTES };
     char range[128];
     const char *or_auto = key->automatic ? ", or auto" : key->null_is_zero ? ", or null" : "";
@@ -319,9 +298,7 @@ void mla_config_allowed(const mla_config_key *key, char out[MLA_CONFIG_ALLOWED_B
     case MLA_KEY_U64: snprintf(out, BYTES, "a whole number from 0 to 18446744073709551615"); break;
     case MLA_KEY_DOUBLE: snprintf(out, BYTES, "a number %s%s", range, or_auto); break;
     case MLA_KEY_TEXT: snprintf(out, BYTES, "text%s", or_auto); break;
-    case MLA_KEY_INTS:
-        snprintf(out, BYTES, "a list of 1 to %d whole numbers %s%s", key->most, range, or_auto);
-        break;
+    case MLA_KEY_INTS: snprintf(out, BYTES, "a list of 1 to %d whole numbers %s%s", key->most, range, or_auto); break;
     case MLA_KEY_DOUBLES: snprintf(out, BYTES, "a list of %d numbers %s%s", key->most, range, or_auto); break;
     case MLA_KEY_ENUM:
         used = snprintf(out, BYTES, "one of");
@@ -331,25 +308,14 @@ void mla_config_allowed(const mla_config_key *key, char out[MLA_CONFIG_ALLOWED_B
     }
 }
 
-static const char *name_of(const char *const *names, unsigned value)
-{
+static const char *name_of(const char *const *names, unsigned value) {
     for (unsigned i = 0; names[i]; i++)
-        if (i == value)
-            return names[i];
+        if (i == value) return names[i];
     return "?";
 }
 
-const char *mla_attention_kind_name(mla_attention_kind kind)
-{
-    return name_of(attention_names, (unsigned)kind);
-}
+const char *mla_attention_kind_name(mla_attention_kind kind) { return name_of(attention_names, (unsigned)kind); }
 
-const char *mla_family_name(mla_family family)
-{
-    return name_of(family_names, (unsigned)family);
-}
+const char *mla_family_name(mla_family family) { return name_of(family_names, (unsigned)family); }
 
-const char *mla_data_set_name(mla_data_set set)
-{
-    return name_of(set_names, (unsigned)set);
-}
+const char *mla_data_set_name(mla_data_set set) { return name_of(set_names, (unsigned)set); }

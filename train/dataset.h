@@ -24,13 +24,13 @@ typedef enum mla_split { MLA_SPLIT_TRAIN, MLA_SPLIT_TEST } mla_split;
 typedef struct mla_dataset mla_dataset;
 
 typedef struct mla_dataset_info {
-    size_t count;              /* images of the split (of the subset, for the training split) */
+    size_t count; /* images of the split (of the subset, for the training split) */
     int classes;
-    int size;                  /* side of the images that mla_dataset_read gives, pixels */
-    double mean[3], std[3];    /* the constants used for normalisation (the set's own, or the config's) */
-    const char *const *names;  /* class names, `classes` of them, UTF-8 */
-    const char *source;        /* where the data came from: a path, or "generated" */
-    const char *note;          /* what was left out while opening, one sentence for people; NULL = nothing */
+    int size;                 /* side of the images that mla_dataset_read gives, pixels */
+    double mean[3], std[3];   /* the constants used for normalisation (the set's own, or the config's) */
+    const char *const *names; /* class names, `classes` of them, UTF-8 */
+    const char *source;       /* where the data came from: a path, or "generated" */
+    const char *note;         /* what was left out while opening, one sentence for people; NULL = nothing */
 } mla_dataset_info;
 
 /* Opens one split.  `seed` matters for generated sets and for the subset.  On success the caller owns *dataset

@@ -9,20 +9,17 @@
 
 _Static_assert(sizeof(real) == sizeof(float), "weights are exported as F32 from the buffer in place");
 
-static char *whole_number(uint64_t value)
-{
+static char *whole_number(uint64_t value) {
     char *text = NULL;
     return asprintf(&text, "%" PRIu64, value) < 0 ? NULL : text;
 }
 
 /* How far the run came, and the best test result if there was one.  It is the run's, not that of these weights in
  * particular: its epoch stands beside it. */
-static void add_results(mla_metadata *metadata, const mla_counters *counters)
-{
+static void add_results(mla_metadata *metadata, const mla_counters *counters) {
     mla_metadata_add(metadata, "step", whole_number(counters->step));
     mla_metadata_add(metadata, "epoch", whole_number(counters->epoch));
-    if (counters->best_epoch == 0 || counters->best_images == 0)
-        return;
+    if (counters->best_epoch == 0 || counters->best_images == 0) return;
     char accuracy[MLA_NUMBER_BYTES];
     mla_number_text(accuracy, (double)counters->best_correct / (double)counters->best_images);
     mla_metadata_add(metadata, "best_test_accuracy", strdup(accuracy));
@@ -30,16 +27,17 @@ static void add_results(mla_metadata *metadata, const mla_counters *counters)
 }
 
 mla_status mla_export_safetensors(const char *path, const mla_params *params, const real *value,
-                                  const mla_checkpoint *checkpoint, mla_error *error)
-{
+                                  const mla_checkpoint *checkpoint, mla_error *error) {
     mla_metadata metadata = {0};
     mla_file_tensor *tensors = calloc((size_t)params->entries + 1, sizeof *tensors);
-    if (!tensors)
-        return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", path);
+    if (!tensors) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", path);
     for (int i = 0; i < params->entries; i++) {
         const mla_param *param = &params->entry[i];
-        tensors[i] = (mla_file_tensor){.name = param->name, .dtype = MLA_F32, .ndim = param->ndim,
-                                       .data = value + param->offset, .bytes = param->count * sizeof *value};
+        tensors[i] = (mla_file_tensor){.name = param->name,
+                                       .dtype = MLA_F32,
+                                       .ndim = param->ndim,
+                                       .data = value + param->offset,
+                                       .bytes = param->count * sizeof *value};
         memcpy(tensors[i].shape, param->shape, sizeof param->shape);
     }
     mla_metadata_add(&metadata, "architecture", strdup(mla_family_name(checkpoint->config.model.family)));

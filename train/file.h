@@ -28,8 +28,7 @@ typedef struct mla_atomic_file {
 
 /* Checks the free space for `bytes_needed` and creates the temporary file.  An existing target must be a regular
  * file; a symbolic link is followed, so that the link stays. */
-MLA_MUST_CHECK mla_status mla_atomic_open(mla_atomic_file *file, const char *path, uint64_t bytes_needed,
-                                          mla_error *error);
+MLA_MUST_CHECK mla_status mla_atomic_open(mla_atomic_file *file, const char *path, uint64_t bytes_needed, mla_error *error);
 /* Both discard the file when they fail. */
 MLA_MUST_CHECK mla_status mla_atomic_write(mla_atomic_file *file, const void *data, size_t bytes, mla_error *error);
 MLA_MUST_CHECK mla_status mla_atomic_commit(mla_atomic_file *file, mla_error *error);
@@ -40,8 +39,7 @@ void mla_atomic_discard(mla_atomic_file *file);
 MLA_MUST_CHECK mla_status mla_file_write(const char *path, const void *data, size_t bytes, mla_error *error);
 
 /* The whole file with a zero byte behind it; the caller frees *data.  `limit_bytes` bounds what is accepted. */
-MLA_MUST_CHECK mla_status mla_file_read(char **data, size_t *bytes, const char *path, size_t limit_bytes,
-                                        mla_error *error);
+MLA_MUST_CHECK mla_status mla_file_read(char **data, size_t *bytes, const char *path, size_t limit_bytes, mla_error *error);
 
 /* Whether `bytes` more fit where `path` is or, while it does not exist, where its nearest existing parent is; MLA_IO with
  * path, bytes needed and bytes free. */

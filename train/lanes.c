@@ -61,9 +61,7 @@ static bool worker_allocate(worker *w, const mla_engine *engine) {
     return w->tape && w->images && w->seed && w->labels && w->samples && w->pixels;
 }
 
-static mla_params *params_of(const mla_engine *engine) {
-    return mla_model_params((mla_model *)(uintptr_t)engine->model);
-}
+static mla_params *params_of(const mla_engine *engine) { return mla_model_params((mla_model *)(uintptr_t)engine->model); }
 
 mla_status mla_engine_new(mla_engine **out, const mla_model *model, const mla_engine_options *options, mla_error *error) {
     *out = NULL;
@@ -126,8 +124,7 @@ static mla_status reserve(mla_engine *e, size_t shards, bool gradients, mla_erro
                             (double)(size * sizeof(real)) / 1048576.0);
     }
     /* All buffers are idle again, wherever the call before left them; the first ones are taken first. */
-    for (int i = 0; i < e->buffer_count; i++)
-        e->idle[e->buffer_count - 1 - i] = e->buffers + (size_t)i * params_of(e)->size;
+    for (int i = 0; i < e->buffer_count; i++) e->idle[e->buffer_count - 1 - i] = e->buffers + (size_t)i * params_of(e)->size;
     e->idle_count = e->buffer_count;
     memset(e->node, 0, 2 * (size_t)e->options.lanes * sizeof *e->node);
     e->failed = false;
@@ -156,11 +153,10 @@ static bool has_failed(mla_engine *e) {
 static mla_status fail_not_finite(const mla_engine *e, const mla_tape *tape, mla_error *error) {
     const int node = mla_tape_not_finite(tape);
     mla_node_info info;
-    if (node < 0 || !mla_tape_node(tape, node, &info))
-        return mla_fail(error, MLA_NOT_FINITE, "the loss is not finite");
-    return mla_fail(error, MLA_NOT_FINITE, "the loss is not finite: the first value that is not is operation %d, %s %s, at %s",
-                    node, info.op, mla_shape_text(&info.out),
-                    info.param >= 0 ? params_of(e)->entry[info.param].name : "the input");
+    if (node < 0 || !mla_tape_node(tape, node, &info)) return mla_fail(error, MLA_NOT_FINITE, "the loss is not finite");
+    return mla_fail(error, MLA_NOT_FINITE,
+                    "the loss is not finite: the first value that is not is operation %d, %s %s, at %s", node, info.op,
+                    mla_shape_text(&info.out), info.param >= 0 ? params_of(e)->entry[info.param].name : "the input");
 }
 
 /* Loss and correct answers of the shard's images; labels of -1 are left out. */
@@ -192,7 +188,8 @@ typedef struct job {
 static mla_status run_shard(mla_engine *e, worker *w, const job *j, shard_sum *sum, mla_error *error) {
     const mla_model_spec *spec = mla_model_get_spec(e->model);
     const size_t side = (size_t)spec->image;
-    mla_status status = j->source->load(j->source->context, j->first, j->count, w->images, w->labels, w->samples, w->pixels, error);
+    mla_status status =
+        j->source->load(j->source->context, j->first, j->count, w->images, w->labels, w->samples, w->pixels, error);
     if (status != MLA_OK) return status;
     mla_tape_begin(w->tape, params_of(e), j->values, j->gradient);
     const mla_forward forward = {j->gradient != NULL, j->source->seed, j->source->epoch, w->samples};
@@ -311,8 +308,7 @@ mla_status mla_engine_gradient(mla_engine *e, const mla_image_source *source, si
     if (status != MLA_OK) return status;
     const job whole = {.source = source, .batch = count, .values = params_of(e)->value, .smoothing = label_smoothing};
 #pragma omp parallel for schedule(dynamic, 1) num_threads(e->options.threads)
-    for (int lane = 0; lane < e->options.lanes; lane++)
-        run_lane(e, &e->workers[omp_get_thread_num()], &whole, (size_t)lane);
+    for (int lane = 0; lane < e->options.lanes; lane++) run_lane(e, &e->workers[omp_get_thread_num()], &whole, (size_t)lane);
     if (e->failed) return told_error(e, error);
     level_tapes(e);
     add_sums(e, shards, result);
@@ -322,8 +318,8 @@ mla_status mla_engine_gradient(mla_engine *e, const mla_image_source *source, si
     return MLA_OK;
 }
 
-mla_status mla_engine_evaluate(mla_engine *e, const mla_image_source *source, size_t count, const real *values,
-                               real *logits, const volatile sig_atomic_t *stop, mla_batch_result *result, mla_error *error) {
+mla_status mla_engine_evaluate(mla_engine *e, const mla_image_source *source, size_t count, const real *values, real *logits,
+                               const volatile sig_atomic_t *stop, mla_batch_result *result, mla_error *error) {
     const size_t shard = (size_t)e->options.shard, shards = (count + shard - 1) / shard;
     const mla_status status = reserve(e, shards, false, error);
     if (status != MLA_OK) return status;
@@ -336,10 +332,13 @@ mla_status mla_engine_evaluate(mla_engine *e, const mla_image_source *source, si
             remember_error(e, s, &mine);
             continue;
         }
-        const job j = {.source = source, .first = s * shard, .count = count - s * shard < shard ? count - s * shard : shard,
-                       .batch = count, .values = values, .logits = logits};
-        if (run_shard(e, &e->workers[omp_get_thread_num()], &j, &e->sums[s], &mine) != MLA_OK)
-            remember_error(e, s, &mine);
+        const job j = {.source = source,
+                       .first = s * shard,
+                       .count = count - s * shard < shard ? count - s * shard : shard,
+                       .batch = count,
+                       .values = values,
+                       .logits = logits};
+        if (run_shard(e, &e->workers[omp_get_thread_num()], &j, &e->sums[s], &mine) != MLA_OK) remember_error(e, s, &mine);
     }
     if (e->failed) return told_error(e, error);
     add_sums(e, shards, result);

@@ -59,8 +59,8 @@ void mla_engine_free(mla_engine *engine); /* NULL is allowed */
 MLA_MUST_CHECK mla_status mla_engine_gradient(mla_engine *engine, const mla_image_source *source, size_t count,
                                               double label_smoothing, mla_batch_result *result, mla_error *error);
 
-/* `count` images without gradient or smoothing, with `values` as the weights; `logits` (count, classes) or NULL. Ends early with
- * MLA_INTERRUPTED when *stop becomes non-zero (NULL: never). */
+/* `count` images without gradient or smoothing, with `values` as the weights; `logits` (count, classes) or NULL. Ends early
+ * with MLA_INTERRUPTED when *stop becomes non-zero (NULL: never). */
 MLA_MUST_CHECK mla_status mla_engine_evaluate(mla_engine *engine, const mla_image_source *source, size_t count,
                                               const real *values, real *logits, const volatile sig_atomic_t *stop,
                                               mla_batch_result *result, mla_error *error);

@@ -29,7 +29,8 @@ static mla_status load(mla_loaded *loaded, const char *path, mla_weights weights
     if (status != MLA_OK) return mla_fail_context(error, "%s: ", path);
     loaded->average = weights != MLA_WEIGHTS_RAW && c->has_ema;
     mla_params *params = mla_model_params(loaded->model);
-    const mla_run_buffers buffers = {.value = loaded->average ? NULL : params->value, .ema = loaded->average ? params->value : NULL};
+    const mla_run_buffers buffers = {.value = loaded->average ? NULL : params->value,
+                                     .ema = loaded->average ? params->value : NULL};
     return mla_checkpoint_load(c, params, &buffers, error);
 }
 

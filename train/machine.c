@@ -37,8 +37,8 @@ int mla_machine_threads(int wanted, int lanes) {
         fprintf(stderr, "mirrorla: %d threads on %d cores: they will take turns, which is slower than %d threads\n", wanted,
                 cores, cores);
     if (wanted > lanes)
-        fprintf(stderr, "mirrorla: %d threads for %d lanes: %d of them have nothing to do in training (train.lanes)\n", wanted,
-                lanes, wanted - lanes);
+        fprintf(stderr, "mirrorla: %d threads for %d lanes: %d of them have nothing to do in training (train.lanes)\n",
+                wanted, lanes, wanted - lanes);
     return wanted;
 }
 

@@ -28,7 +28,8 @@ static void help(FILE *out) {
     fputs("Usage: mirrorla COMMAND [ARGUMENTS]\n\nTrains MirrorLA vision transformers.\n\nCommands:\n", out);
     for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].meaning);
     fputs("\n'mirrorla COMMAND --help' explains a command.\n"
-          "Exit status: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted.\n", out);
+          "Exit status: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted.\n",
+          out);
 }
 
 /* A result that did not get out, e.g. into a full disk, is not a success. */
@@ -40,7 +41,8 @@ static int end(int code) {
 
 int main(int argc, char **argv) {
     if (!mla_vec_isa_supported()) {
-        fprintf(stderr, "mirrorla: this binary was built for processors with %s, which this one lacks; build with -Dcpu=x86-64\n",
+        fprintf(stderr,
+                "mirrorla: this binary was built for processors with %s, which this one lacks; build with -Dcpu=x86-64\n",
                 mla_vec_isa());
         return 1;
     }
@@ -58,7 +60,8 @@ int main(int argc, char **argv) {
         static char name[64];
         snprintf(name, sizeof name, "mirrorla %s", commands[i].name);
         if (!mla_gemm_setup())
-            fputs("mirrorla: the BLAS in use computes wrong products on this machine; built-in loops are used instead, which are slow\n",
+            fputs("mirrorla: the BLAS in use computes wrong products on this machine; built-in loops are used instead, "
+                  "which are slow\n",
                   stderr);
         argv[1] = name;
         opterr = 0; /* the commands tell what is wrong with an option */

@@ -15,9 +15,9 @@
 enum { MLA_TENSOR_MAX_DIMS = 8 };
 
 /* X(name, bytes of an element) */
-#define MLA_DTYPE_LIST(X) \
-    X(F64, 8) X(F32, 4) X(F16, 2) X(BF16, 2) X(I64, 8) X(I32, 4) X(I16, 2) X(I8, 1) X(U64, 8) X(U32, 4) X(U16, 2) \
-    X(U8, 1) X(BOOL, 1)
+#define MLA_DTYPE_LIST(X)                                                                                                   \
+    X(F64, 8)                                                                                                               \
+    X(F32, 4) X(F16, 2) X(BF16, 2) X(I64, 8) X(I32, 4) X(I16, 2) X(I8, 1) X(U64, 8) X(U32, 4) X(U16, 2) X(U8, 1) X(BOOL, 1)
 
 typedef enum mla_dtype {
 #define MLA_DTYPE_ENUM(name, bytes) MLA_##name,
@@ -37,7 +37,9 @@ typedef struct mla_file_tensor {
     size_t bytes;
 } mla_file_tensor;
 
-typedef struct mla_file_pair { const char *key, *value; } mla_file_pair; /* of __metadata__ */
+typedef struct mla_file_pair {
+    const char *key, *value;
+} mla_file_pair; /* of __metadata__ */
 
 /* ---- reading */
 typedef struct mla_safetensors mla_safetensors;
@@ -46,16 +48,16 @@ MLA_MUST_CHECK mla_status mla_safetensors_open(mla_safetensors **file, const cha
 /* The same for a file's bytes in memory, which stay the caller's; `origin` stands for the path in messages. */
 MLA_MUST_CHECK mla_status mla_safetensors_open_memory(mla_safetensors **file, const void *data, size_t bytes,
                                                       const char *origin, mla_error *error);
-void mla_safetensors_close(mla_safetensors *file); /* NULL is allowed */
+void mla_safetensors_close(mla_safetensors *file);             /* NULL is allowed */
 const char *mla_safetensors_path(const mla_safetensors *file); /* as given to open */
 size_t mla_safetensors_count(const mla_safetensors *file);
-const mla_file_tensor *mla_safetensors_at(const mla_safetensors *file, size_t i);               /* order of the data */
-const mla_file_tensor *mla_safetensors_find(const mla_safetensors *file, const char *name);    /* NULL if absent */
-const char *mla_safetensors_metadata(const mla_safetensors *file, const char *key);            /* NULL if absent */
+const mla_file_tensor *mla_safetensors_at(const mla_safetensors *file, size_t i);           /* order of the data */
+const mla_file_tensor *mla_safetensors_find(const mla_safetensors *file, const char *name); /* NULL if absent */
+const char *mla_safetensors_metadata(const mla_safetensors *file, const char *key);         /* NULL if absent */
 /* Copies an F32 tensor (or F64, F16, BF16, converted) to out[count]; MLA_INVALID names the tensor when the dtype
  * is none of these or the element count differs. */
-MLA_MUST_CHECK mla_status mla_safetensors_floats(float *out, size_t count, const mla_safetensors *file,
-                                                 const char *name, mla_error *error);
+MLA_MUST_CHECK mla_status mla_safetensors_floats(float *out, size_t count, const mla_safetensors *file, const char *name,
+                                                 mla_error *error);
 
 /* ---- writing: all at once, tensors in the given order, data from a multiple of 64 bytes on; the same input gives
  * the same bytes.  Metadata `format: pt` is always written.  On failure the file that stood at `path` is untouched

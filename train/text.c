@@ -9,19 +9,16 @@
 #include <string.h>
 
 /* Puts '.' where the locale has its own decimal point, which may be several bytes long. */
-static void plain_point(char *text)
-{
+static void plain_point(char *text) {
     const char *point = localeconv()->decimal_point;
     char *found = strstr(text, point);
-    if (!found || strcmp(point, ".") == 0)
-        return;
+    if (!found || strcmp(point, ".") == 0) return;
     size_t length = strlen(point);
     *found = '.';
     memmove(found + 1, found + length, strlen(found + length) + 1);
 }
 
-void mla_number_shortest(char out[MLA_NUMBER_BYTES], double value)
-{
+void mla_number_shortest(char out[MLA_NUMBER_BYTES], double value) {
     /* Whole numbers stay whole: 1000000, not 1e+06. */
     bool whole = fabs(value) < 1e15 && value == floor(value);
     for (int digits = whole ? 15 : 1; digits <= 17; digits++) {
@@ -32,19 +29,16 @@ void mla_number_shortest(char out[MLA_NUMBER_BYTES], double value)
     plain_point(out);
 }
 
-void mla_number_text(char out[MLA_NUMBER_BYTES], double value)
-{
+void mla_number_text(char out[MLA_NUMBER_BYTES], double value) {
     if (!isfinite(value)) {
         strcpy(out, "null");
         return;
     }
     mla_number_shortest(out, value);
-    if (!strpbrk(out, ".e"))
-        strcat(out, ".0");
+    if (!strpbrk(out, ".e")) strcat(out, ".0");
 }
 
-void mla_number_hex(char out[MLA_NUMBER_BYTES], double value)
-{
+void mla_number_hex(char out[MLA_NUMBER_BYTES], double value) {
     if (!isfinite(value)) {
         strcpy(out, isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
         return;
@@ -55,11 +49,9 @@ void mla_number_hex(char out[MLA_NUMBER_BYTES], double value)
              fraction > 0 ? exponent - 53 : 0);
 }
 
-bool mla_number_read(double *value, const char *text)
-{
+bool mla_number_read(double *value, const char *text) {
     char *end;
-    if (!*text || isspace((unsigned char)*text))
-        return false;
+    if (!*text || isspace((unsigned char)*text)) return false;
     *value = strtod(text, &end);
     return *end == 0;
 }

@@ -22,8 +22,8 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
     MLA_REQUIRE(x->ndim == 2 && mla_tensor_contiguous(x), "cross_entropy: logits %s", mla_shape_text(x));
     MLA_REQUIRE(!attr->labels != !attr->soft, "cross_entropy: either labels or soft targets");
     for (size_t b = 0; attr->labels && b < x->shape[0]; b++)
-        MLA_REQUIRE(attr->labels[b] >= 0 && (size_t)attr->labels[b] < x->shape[1], "cross_entropy: label %d of image %zu, logits %s",
-                    attr->labels[b], b, mla_shape_text(x));
+        MLA_REQUIRE(attr->labels[b] >= 0 && (size_t)attr->labels[b] < x->shape[1],
+                    "cross_entropy: label %d of image %zu, logits %s", attr->labels[b], b, mla_shape_text(x));
     plan->ndim = 1;
     plan->shape[0] = x->shape[0];
     plan->saved = x->shape[0];

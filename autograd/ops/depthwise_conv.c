@@ -83,8 +83,10 @@ static void convolve(real *y, size_t y_stride, const real *x, size_t x_stride, c
 static inline void tap_gradient(real *restrict sum, const real *dy, const real *x, size_t x_stride, grid g, size_t u,
                                 size_t v, size_t c, size_t n) {
     const size_t half = g.side / 2;
-    const size_t top = u < half ? half - u : 0, bottom = u > half ? g.height - (u - half < g.height ? u - half : g.height) : g.height;
-    const size_t left = v < half ? half - v : 0, right = v > half ? g.width - (v - half < g.width ? v - half : g.width) : g.width;
+    const size_t top = u < half ? half - u : 0,
+                 bottom = u > half ? g.height - (u - half < g.height ? u - half : g.height) : g.height;
+    const size_t left = v < half ? half - v : 0,
+                 right = v > half ? g.width - (v - half < g.width ? v - half : g.width) : g.width;
     for (size_t i = top; i < bottom; i++)
         for (size_t j = left; j < right; j++) {
             const real *restrict out = dy + (i * g.width + j) * g.channels + c;
@@ -143,8 +145,7 @@ static void backward(mla_op_args *args) {
     if (args->din[WEIGHT].data)
         for (size_t c = 0; c < channels; c++)
             for (size_t t = 0; t < taps; t++) args->din[WEIGHT].data[c * taps + t] += dfilter[t * channels + c];
-    if (args->din[BIAS].data)
-        mla_vec_add_rows(x->shape[0] * tokens, channels, args->din[BIAS].data, dy);
+    if (args->din[BIAS].data) mla_vec_add_rows(x->shape[0] * tokens, channels, args->din[BIAS].data, dy);
     if (args->din[RESIDUAL].data) mla_vec_add(mla_tensor_count(x), args->din[RESIDUAL].data, 1, dy);
 }
 

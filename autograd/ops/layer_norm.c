@@ -85,6 +85,6 @@ static void backward(mla_op_args *args) {
 const mla_op mla_op_layer_norm = {"layer_norm", plan, forward, backward};
 
 mla_var mla_layer_norm(mla_tape *tape, mla_var x, mla_var gamma, mla_var beta, double eps) {
-    return mla_record(tape, MLA_OP_LAYER_NORM, (mla_var[MLA_MAX_INPUTS]){x, gamma, beta, MLA_NO_VAR},
-                      &(attributes){eps}, sizeof(attributes));
+    return mla_record(tape, MLA_OP_LAYER_NORM, (mla_var[MLA_MAX_INPUTS]){x, gamma, beta, MLA_NO_VAR}, &(attributes){eps},
+                      sizeof(attributes));
 }

@@ -77,6 +77,6 @@ static void backward(mla_op_args *args) {
 const mla_op mla_op_linear = {"linear", plan, forward, backward};
 
 mla_var mla_linear(mla_tape *tape, mla_var x, mla_var weight, mla_var bias, mla_var residual, mla_activation activation) {
-    return mla_record(tape, MLA_OP_LINEAR, (mla_var[MLA_MAX_INPUTS]){x, weight, bias, residual},
-                      &(attributes){activation}, sizeof(attributes));
+    return mla_record(tape, MLA_OP_LINEAR, (mla_var[MLA_MAX_INPUTS]){x, weight, bias, residual}, &(attributes){activation},
+                      sizeof(attributes));
 }

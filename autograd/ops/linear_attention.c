@@ -45,8 +45,8 @@ typedef struct head {
     size_t tokens, d;
     const real *q, *k, *v;
     size_t q_stride, k_stride, v_stride;
-    real *s, *z;                    /* saved */
-    real *fq, *fk, *dnum, *df;      /* (N, d) scratch */
+    real *s, *z;                       /* saved */
+    real *fq, *fk, *dnum, *df;         /* (N, d) scratch */
     real *den, *dden, *ds, *dz, *part; /* (N), (N), (d, d), (d), (d) scratch */
 } head;
 
@@ -57,10 +57,14 @@ static const real *columns(const mla_tensor *t, size_t image, size_t first) {
 static head head_of(const mla_op_args *args, size_t image, size_t index) {
     const size_t heads = ((const attributes *)args->attr)->heads, tokens = args->in[Q].shape[1];
     const size_t d = args->in[Q].shape[2] / heads;
-    head h = {.tokens = tokens, .d = d,
-        .q = columns(&args->in[Q], image, index * d), .q_stride = args->in[Q].stride,
-        .k = columns(&args->in[K], image, index * d), .k_stride = args->in[K].stride,
-        .v = columns(&args->in[V], image, index * d), .v_stride = args->in[V].stride};
+    head h = {.tokens = tokens,
+              .d = d,
+              .q = columns(&args->in[Q], image, index * d),
+              .q_stride = args->in[Q].stride,
+              .k = columns(&args->in[K], image, index * d),
+              .k_stride = args->in[K].stride,
+              .v = columns(&args->in[V], image, index * d),
+              .v_stride = args->in[V].stride};
     h.s = args->saved + (image * heads + index) * (d * d + d);
     h.z = h.s + d * d;
     h.fq = args->scratch;

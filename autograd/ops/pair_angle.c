@@ -135,8 +135,7 @@ static void modulation_gradient(real *dt, real *da, real *dc, const image *m, co
         mean += (double)dt[i];
     }
     mean /= (double)m->pairs;
-    for (size_t i = 0; i < m->pairs; i++)
-        dt[i] = (real)(((double)dt[i] - mean) / ((double)m->variance[i] + FLOOR));
+    for (size_t i = 0; i < m->pairs; i++) dt[i] = (real)(((double)dt[i] - mean) / ((double)m->variance[i] + FLOOR));
 }
 
 /* Rotates back and adds the variance's part: one token of q or k. */

@@ -46,8 +46,8 @@ static void backward(mla_op_args *args) {
 const mla_op mla_op_residual = {"residual", plan, forward, backward};
 
 mla_var mla_residual(mla_tape *tape, mla_var x, mla_var f, const real *scale) {
-    return mla_record(tape, MLA_OP_RESIDUAL, (mla_var[MLA_MAX_INPUTS]){x, f, MLA_NO_VAR, MLA_NO_VAR},
-                      &(attributes){scale}, sizeof(attributes));
+    return mla_record(tape, MLA_OP_RESIDUAL, (mla_var[MLA_MAX_INPUTS]){x, f, MLA_NO_VAR, MLA_NO_VAR}, &(attributes){scale},
+                      sizeof(attributes));
 }
 
 mla_var mla_drop_path(mla_tape *tape, mla_var x, mla_var f, double rate, const double *uniform) {

@@ -50,20 +50,32 @@ static real *part(const mla_tensor *t, size_t image, size_t first) {
 static head head_of(const mla_op_args *args, size_t image, size_t index) {
     const size_t heads = ((const attributes *)args->attr)->heads, tokens = args->in[Q].shape[1];
     const size_t d = args->in[Q].shape[2] / heads, first = index * d;
-    return (head){.tokens = tokens, .d = d,
-        .q = part(&args->in[Q], image, first), .k = part(&args->in[K], image, first), .v = part(&args->in[V], image, first),
-        .q_stride = args->in[Q].stride, .k_stride = args->in[K].stride, .v_stride = args->in[V].stride,
-        .y = part(&args->out, image, first), .dy = part(&args->dout, image, first), .y_stride = args->out.stride,
-        .dq = part(&args->din[Q], image, first), .dk = part(&args->din[K], image, first), .dv = part(&args->din[V], image, first),
-        .dq_stride = args->din[Q].stride, .dk_stride = args->din[K].stride, .dv_stride = args->din[V].stride,
-        .lse = args->saved + (image * heads + index) * tokens, .scratch = args->scratch};
+    return (head){.tokens = tokens,
+                  .d = d,
+                  .q = part(&args->in[Q], image, first),
+                  .k = part(&args->in[K], image, first),
+                  .v = part(&args->in[V], image, first),
+                  .q_stride = args->in[Q].stride,
+                  .k_stride = args->in[K].stride,
+                  .v_stride = args->in[V].stride,
+                  .y = part(&args->out, image, first),
+                  .dy = part(&args->dout, image, first),
+                  .y_stride = args->out.stride,
+                  .dq = part(&args->din[Q], image, first),
+                  .dk = part(&args->din[K], image, first),
+                  .dv = part(&args->din[V], image, first),
+                  .dq_stride = args->din[Q].stride,
+                  .dk_stride = args->din[K].stride,
+                  .dv_stride = args->din[V].stride,
+                  .lse = args->saved + (image * heads + index) * tokens,
+                  .scratch = args->scratch};
 }
 
 static real scale_of(const head *h) { return (real)(1 / sqrt((double)h->d)); }
 
 static void scores(const head *h, real *out, size_t first, size_t rows) {
-    mla_gemm(MLA_N, MLA_T, rows, h->tokens, h->d, scale_of(h), h->q + first * h->q_stride, h->q_stride, h->k, h->k_stride,
-             0, out, h->tokens);
+    mla_gemm(MLA_N, MLA_T, rows, h->tokens, h->d, scale_of(h), h->q + first * h->q_stride, h->q_stride, h->k, h->k_stride, 0,
+             out, h->tokens);
 }
 
 static void forward_tile(const head *h, size_t first, size_t rows) {
@@ -117,6 +129,6 @@ static void backward(mla_op_args *args) { each_tile(args, backward_tile); }
 const mla_op mla_op_softmax_attention = {"softmax_attention", plan, forward, backward};
 
 mla_var mla_softmax_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads) {
-    return mla_record(tape, MLA_OP_SOFTMAX_ATTENTION, (mla_var[MLA_MAX_INPUTS]){q, k, v, MLA_NO_VAR},
-                      &(attributes){heads}, sizeof(attributes));
+    return mla_record(tape, MLA_OP_SOFTMAX_ATTENTION, (mla_var[MLA_MAX_INPUTS]){q, k, v, MLA_NO_VAR}, &(attributes){heads},
+                      sizeof(attributes));
 }
