@@ -435,12 +435,24 @@ START_TEST(prune_keeps_the_newest) {
 }
 END_TEST
 
+/* What a run will need is compared with what the file system has, before the run's folder exists. */
+START_TEST(free_space_is_told) {
+    mla_error error = {0};
+    expect_ok(mla_file_space(in_scratch("not/yet/there"), 1, &error), error);
+    ck_assert(mla_file_space(in_scratch("not/yet/there"), UINT64_MAX / 2, &error) == MLA_IO);
+    ck_assert_ptr_nonnull(strstr(error.text, "not/yet/there"));
+    ck_assert_ptr_nonnull(strstr(error.text, "needed"));
+    ck_assert_ptr_nonnull(strstr(error.text, "free"));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("runlog");
     TCase *tests = tcase_create("runlog");
     tcase_set_timeout(tests, 300);
     tcase_add_checked_fixture(tests, scratch_make, scratch_remove);
     tcase_add_test(tests, lines_are_as_documented);
+    tcase_add_test(tests, free_space_is_told);
     tcase_add_test(tests, lines_do_not_follow_the_locale);
     tcase_add_test(tests, a_run_is_not_overwritten);
     tcase_add_test(tests, parents_are_made);

@@ -13,6 +13,7 @@
 #include "train/loaded.h"
 #include "train/loader.h"
 #include "train/machine.h"
+#include "train/run.h"
 #include "train/text.h"
 
 static const char help[] =
@@ -38,10 +39,15 @@ typedef struct arguments {
 
 static int parse(arguments *a, int argc, char **argv) {
     enum { DATA = 1, SPLIT, WEIGHTS, LIMIT, LOGITS, JSON, THREADS, HELP };
-    static const struct option table[] = {
-        {"data", required_argument, NULL, DATA},     {"split", required_argument, NULL, SPLIT}, {"weights", required_argument, NULL, WEIGHTS},
-        {"limit", required_argument, NULL, LIMIT},   {"logits", required_argument, NULL, LOGITS}, {"json", no_argument, NULL, JSON},
-        {"threads", required_argument, NULL, THREADS}, {"help", no_argument, NULL, HELP},       {0}};
+    static const struct option table[] = {{"data", required_argument, NULL, DATA},
+                                          {"split", required_argument, NULL, SPLIT},
+                                          {"weights", required_argument, NULL, WEIGHTS},
+                                          {"limit", required_argument, NULL, LIMIT},
+                                          {"logits", required_argument, NULL, LOGITS},
+                                          {"json", no_argument, NULL, JSON},
+                                          {"threads", required_argument, NULL, THREADS},
+                                          {"help", no_argument, NULL, HELP},
+                                          {0}};
     *a = (arguments){.split = MLA_SPLIT_TEST};
     for (int key; (key = getopt_long(argc, argv, ":", table, NULL)) != -1;) switch (key) {
         case DATA: a->data = optarg; break;
@@ -76,7 +82,7 @@ typedef struct evaluation {
     mla_engine *engine;
     size_t count, unreadable;
     mla_loader loader;
-    real *logits;    /* with --logits alone, as are labels */
+    real *logits; /* with --logits alone, as are labels */
     int64_t *labels;
     mla_batch_result result;
 } evaluation;
@@ -112,7 +118,8 @@ static mla_status open_data(evaluation *e, const arguments *a, mla_error *error)
     if (status != MLA_OK) return status;
     const mla_dataset_info *info = mla_dataset_get_info(e->dataset);
     if (info->size != classes->size)
-        return mla_fail(error, MLA_INVALID, "%s takes images of %d pixels, the data set gives %d", a->checkpoint, classes->size, info->size);
+        return mla_fail(error, MLA_INVALID, "%s takes images of %d pixels, the data set gives %d", a->checkpoint,
+                        classes->size, info->size);
     e->count = a->limit && (size_t)a->limit < info->count ? (size_t)a->limit : info->count;
     return MLA_OK;
 }
@@ -122,8 +129,8 @@ static mla_status run(evaluation *e, const arguments *a, mla_error *error) {
     const mla_class_info *classes = &e->loaded.checkpoint.classes;
     mla_status status = open_data(e, a, error);
     if (status != MLA_OK) return status;
-    const mla_engine_options options = {.threads = mla_machine_threads((int)a->threads, 1024), .lanes = 1,
-                                        .shard = mla_model_auto_shard(&config->model)};
+    const mla_engine_options options = {
+        .threads = mla_machine_threads((int)a->threads, 1024), .lanes = 1, .shard = mla_run_shard(config)};
     omp_set_num_threads(options.threads);
     mla_machine_flush_denormals(options.threads);
     status = mla_engine_new(&e->engine, e->loaded.model, &options, error);
@@ -133,25 +140,36 @@ static mla_status run(evaluation *e, const arguments *a, mla_error *error) {
         if (status != MLA_OK) return status;
         e->logits = malloc(e->count * (size_t)classes->count * sizeof *e->logits);
         e->labels = malloc(e->count * sizeof *e->labels);
-        if (!e->logits || !e->labels) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the logits of %zu images", e->count);
+        if (!e->logits || !e->labels)
+            return mla_fail(error, MLA_NO_MEMORY, "out of memory for the logits of %zu images", e->count);
     }
     e->loader = (mla_loader){.dataset = e->dataset, .seed = config->train.seed};
     memcpy(e->loader.mean, classes->mean, sizeof e->loader.mean);
     memcpy(e->loader.std, classes->std, sizeof e->loader.std);
     const mla_image_source source = {.load = load_and_keep, .context = e, .seed = config->train.seed};
-    status = mla_engine_evaluate(e->engine, &source, e->count, mla_model_params(e->loaded.model)->value, e->logits, &mla_interrupted,
-                                 &e->result, error);
+    status = mla_engine_evaluate(e->engine, &source, e->count, mla_model_params(e->loaded.model)->value, e->logits,
+                                 &mla_interrupted, &e->result, error);
     e->unreadable = mla_dataset_unreadable(e->dataset);
     if (status == MLA_OK && e->result.images == 0)
-        status = mla_fail(error, MLA_INVALID, "%s: none of the %zu images could be read", mla_dataset_get_info(e->dataset)->source, e->count);
+        status = mla_fail(error, MLA_INVALID, "%s: none of the %zu images could be read",
+                          mla_dataset_get_info(e->dataset)->source, e->count);
     return status;
 }
 
 static mla_status write_logits(const evaluation *e, const char *path, mla_error *error) {
     const size_t classes = (size_t)e->loaded.checkpoint.classes.count;
-    const mla_file_tensor tensors[] = {
-        {.name = "logits", .dtype = MLA_F32, .ndim = 2, .shape = {e->count, classes}, .data = e->logits, .bytes = e->count * classes * sizeof(real)},
-        {.name = "labels", .dtype = MLA_I64, .ndim = 1, .shape = {e->count}, .data = e->labels, .bytes = e->count * sizeof *e->labels}};
+    const mla_file_tensor tensors[] = {{.name = "logits",
+                                        .dtype = MLA_F32,
+                                        .ndim = 2,
+                                        .shape = {e->count, classes},
+                                        .data = e->logits,
+                                        .bytes = e->count * classes * sizeof(real)},
+                                       {.name = "labels",
+                                        .dtype = MLA_I64,
+                                        .ndim = 1,
+                                        .shape = {e->count},
+                                        .data = e->labels,
+                                        .bytes = e->count * sizeof *e->labels}};
     return mla_safetensors_write(path, tensors, 2, NULL, 0, error);
 }
 
@@ -163,8 +181,9 @@ static void print_result(const evaluation *e, const arguments *a) {
         mla_number_text(accuracy_text, accuracy);
         mla_number_text(loss_text, loss);
         printf("{\"images\": %" PRIu64 ", \"correct\": %" PRIu64 ", \"accuracy\": %s, \"loss\": %s, \"unreadable\": %zu, "
-               "\"weights\": \"%s\", \"step\": %" PRIu64 "}\n", r->images, r->correct, accuracy_text, loss_text, e->unreadable,
-               e->loaded.average ? "average" : "raw", e->loaded.checkpoint.counters.step);
+               "\"weights\": \"%s\", \"step\": %" PRIu64 "}\n",
+               r->images, r->correct, accuracy_text, loss_text, e->unreadable, e->loaded.average ? "average" : "raw",
+               e->loaded.checkpoint.counters.step);
         return;
     }
     printf("accuracy %.2f %% (%" PRIu64 " of %" PRIu64 ")\nloss %.4f\n", 100 * accuracy, r->correct, r->images, loss);

@@ -10,6 +10,7 @@
 #include "train/loaded.h"
 #include "train/loader.h"
 #include "train/machine.h"
+#include "train/run.h"
 
 static const char help[] =
     "Usage: mirrorla inspect CONFIG|CKPT [OPTIONS]\n\n"
@@ -56,8 +57,9 @@ static void print_operations(const mla_tape *tape, const mla_params *params) {
                (double)info.bytes / 1024);
     }
     const double flops = mla_tape_flops(tape);
-    printf("  forward: %.2f MFLOPs = %.2f million multiply-adds (MACs); a training step counts three times that an image\n\n",
-           flops / 1e6, flops / 2e6);
+    printf(
+        "  forward: %.2f MFLOPs = %.2f million multiply-adds (MACs); a training step counts three times that an image\n\n",
+        flops / 1e6, flops / 2e6);
 }
 
 static void print_parameters(const mla_params *params) {
@@ -91,9 +93,7 @@ static mla_status load_random(void *context, size_t first, size_t count, real *i
 /* One training step, to see what it takes.  More shards than lanes take no more memory; fresh weights stand in for a
  * checkpoint's, which may have diverged. */
 static mla_status print_memory(mla_model *model, const mla_config *config, int threads, mla_error *error) {
-    const int automatic = mla_model_auto_shard(&config->model);
-    int shard = config->train.shard ? config->train.shard : automatic;
-    if (shard > config->train.batch) shard = config->train.batch;
+    const int shard = mla_run_shard(config);
     const size_t batch = (size_t)config->train.batch, round = (size_t)shard * (size_t)config->train.lanes;
     mla_params_init(mla_model_params(model), config->train.seed);
     mla_engine *engine;
@@ -102,16 +102,18 @@ static mla_status print_memory(mla_model *model, const mla_config *config, int t
     mla_model_spec spec = config->model;
     const mla_image_source source = {.load = load_random, .context = &spec};
     mla_batch_result result;
-    status = mla_engine_gradient(engine, &source, batch < round ? batch : round, config->train.label_smoothing, &result, error);
+    status =
+        mla_engine_gradient(engine, &source, batch < round ? batch : round, config->train.label_smoothing, &result, error);
     if (status == MLA_OK) {
         const double unit = 1048576.0, flat = (double)(mla_model_params(model)->size * sizeof(real)) / unit;
         const int buffers = 1 + (config->optim.name == MLA_ADAMW ? 2 : config->optim.momentum > 0) + (config->optim.ema > 0);
         const double shards = (double)mla_engine_peak_bytes(engine) / unit;
-        printf("memory of a training step\n  batch %d = shards of %d images%s on %d lanes, %d threads\n", config->train.batch, shard,
-               config->train.shard ? "" : " (auto)", config->train.lanes, threads);
+        printf("memory of a training step\n  batch %d = shards of %d images%s on %d lanes, %d threads\n",
+               config->train.batch, shard, config->train.shard ? "" : " (auto)", config->train.lanes, threads);
         printf("  weights and optimiser state %8.1f MiB (%d buffers of %.1f MiB)\n", buffers * flat, buffers, flat);
-        printf("  activations and gradients   %8.1f MiB at most\n  total                       %8.1f MiB, without the data set\n\n", shards,
-               shards + buffers * flat);
+        printf("  activations and gradients   %8.1f MiB at most\n  total                       %8.1f MiB, without the data "
+               "set\n\n",
+               shards, shards + buffers * flat);
     }
     mla_engine_free(engine);
     return status;
@@ -127,7 +129,8 @@ static mla_status inspect(mla_model *model, const mla_config *config, int thread
     if (status == MLA_OK) {
         const mla_forward forward = {.training = false};
         mla_tape_begin(tape, params, params->value, NULL);
-        mla_model_forward(model, tape, mla_tape_input(tape, mla_tensor_make(image, 4, (size_t[]){1, 3, side, side})), &forward);
+        mla_model_forward(model, tape, mla_tape_input(tape, mla_tensor_make(image, 4, (size_t[]){1, 3, side, side})),
+                          &forward);
         status = mla_tape_status(tape, error);
     }
     if (status == MLA_OK) {
@@ -160,7 +163,8 @@ static mla_status inspect_path(const char *path, const mla_cli_list *overrides, 
         if (status == MLA_OK) status = mla_model_new(&loaded.model, &config.model, error);
         if (status == MLA_OK) mla_params_init(mla_model_params(loaded.model), config.train.seed);
     }
-    if (status == MLA_OK) status = inspect(loaded.model, &config, mla_machine_threads((int)threads, config.train.lanes), error);
+    if (status == MLA_OK)
+        status = inspect(loaded.model, &config, mla_machine_threads((int)threads, config.train.lanes), error);
     char *text = status == MLA_OK ? mla_config_text(&config) : NULL;
     if (text) printf("resolved config\n%s", text);
     free(text);

@@ -15,15 +15,16 @@ static const char help[] =
     "  --set KEY=VALUE      override a key of the config, e.g. --set optim.lr=3e-4; may be given again\n"
     "  --out DIR            run folder (default: runs/NAME of the config, numbered if that exists)\n"
     "  --resume[=CKPT]      go on from CKPT, or from the newest checkpoint of the run folder (without --out: the newest\n"
-    "                       runs/NAME)\n"
+    "                       runs/NAME); with CKPT and --out also into a new folder\n"
     "  --threads N          threads (default: one a core, at most train.lanes); results do not depend on it\n"
     "  --help               this text\n";
 
 static int parse(int argc, char **argv, mla_train_options *options, mla_cli_list *overrides, bool *done) {
     enum { SET = 1, OUT, RESUME, THREADS, HELP };
-    static const struct option table[] = {{"set", required_argument, NULL, SET},       {"out", required_argument, NULL, OUT},
-                                          {"resume", optional_argument, NULL, RESUME}, {"threads", required_argument, NULL, THREADS},
-                                          {"help", no_argument, NULL, HELP},           {0}};
+    static const struct option table[] = {
+        {"set", required_argument, NULL, SET},       {"out", required_argument, NULL, OUT},
+        {"resume", optional_argument, NULL, RESUME}, {"threads", required_argument, NULL, THREADS},
+        {"help", no_argument, NULL, HELP},           {0}};
     long threads = 0;
     for (int key; (key = getopt_long(argc, argv, ":", table, NULL)) != -1;) switch (key) {
         case SET:
@@ -44,10 +45,9 @@ static int parse(int argc, char **argv, mla_train_options *options, mla_cli_list
         default: return mla_cli_wrong_option(argv, key);
         }
     if (optind + 2 == argc && options->resume && !options->checkpoint)
-        return mla_cli_usage(argv[0], "found two arguments, '%s' and '%s': a checkpoint is given as --resume=CKPT", argv[optind],
-                             argv[optind + 1]);
-    if (optind + 1 != argc)
-        return mla_cli_usage(argv[0], "expected one CONFIG, found %d arguments", argc - optind);
+        return mla_cli_usage(argv[0], "found two arguments, '%s' and '%s': a checkpoint is given as --resume=CKPT",
+                             argv[optind], argv[optind + 1]);
+    if (optind + 1 != argc) return mla_cli_usage(argv[0], "expected one CONFIG, found %d arguments", argc - optind);
     options->config_path = argv[optind];
     options->overrides = overrides->item;
     options->override_count = overrides->count;
@@ -57,8 +57,8 @@ static int parse(int argc, char **argv, mla_train_options *options, mla_cli_list
 
 static void print_summary(const mla_train_summary *s) {
     if (s->tested)
-        printf("test accuracy %.2f %% (%" PRIu64 " of %" PRIu64 ")\n", 100 * (double)s->test_correct / (double)s->test_images,
-               s->test_correct, s->test_images);
+        printf("test accuracy %.2f %% (%" PRIu64 " of %" PRIu64 ")\n",
+               100 * (double)s->test_correct / (double)s->test_images, s->test_correct, s->test_images);
     printf("steps %" PRIu64 "\nweights %s\n", s->steps, s->weight_hash);
     if (s->checkpoint[0]) printf("checkpoint %s\n", s->checkpoint);
 }

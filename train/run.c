@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/gemm.h"
@@ -33,6 +34,11 @@ uint64_t mla_run_steps_per_epoch(const mla_run *run) {
     return (mla_dataset_get_info(run->train_set)->count + batch - 1) / batch;
 }
 
+int mla_run_shard(const mla_config *config) {
+    const int shard = config->train.shard ? config->train.shard : mla_model_auto_shard(&config->model);
+    return shard < config->train.batch ? shard : config->train.batch;
+}
+
 void mla_run_free(mla_run *run) {
     mla_runlog_close(run->log);
     mla_optimizer_free(run->optimizer);
@@ -55,29 +61,41 @@ static mla_status open_data(mla_run *run, mla_error *error) {
     run->config.model.classes = info->classes;
     run->order = malloc(info->count * sizeof *run->order);
     if (!run->order) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the order of %zu images", info->count);
-    fprintf(stderr, "data: %s from %s, %zu training and %zu test images of %d x %d, %d classes\n", mla_data_set_name(c->data.set),
-            info->source, info->count, mla_dataset_get_info(run->test_set)->count, info->size, info->size, info->classes);
+    const mla_dataset_info *test = mla_dataset_get_info(run->test_set);
+    if (info->note) fprintf(stderr, "data: training: %s\n", info->note);
+    if (test->note) fprintf(stderr, "data: test: %s\n", test->note);
+    fprintf(stderr, "data: %s from %s, %zu training and %zu test images of %d x %d, %d classes\n",
+            mla_data_set_name(c->data.set), info->source, info->count, test->count, info->size, info->size, info->classes);
     return MLA_OK;
 }
 
 static mla_status make_optimizer(mla_run *run, mla_error *error) {
     const mla_optim_config *o = &run->config.optim;
     const mla_schedule_config *s = &run->config.schedule;
-    const mla_optimizer_spec spec = {.kind = o->name, .weight_decay = o->weight_decay, .betas = {o->betas[0], o->betas[1]},
-                                     .eps = o->eps, .momentum = o->momentum, .nesterov = o->nesterov, .ema = o->ema,
+    const mla_optimizer_spec spec = {.kind = o->name,
+                                     .weight_decay = o->weight_decay,
+                                     .betas = {o->betas[0], o->betas[1]},
+                                     .eps = o->eps,
+                                     .momentum = o->momentum,
+                                     .nesterov = o->nesterov,
+                                     .ema = o->ema,
                                      .ema_warmup = o->ema_warmup};
-    run->schedule = (mla_schedule){.kind = s->name, .lr = o->lr, .min_lr = s->min_lr, .warmup_epochs = s->warmup_epochs,
-                                   .warmup_lr = s->warmup_lr, .step_epochs = s->step_epochs, .step_factor = s->step_factor,
-                                   .warmup_prefix = s->warmup_prefix, .epochs = (uint64_t)run->config.train.epochs,
+    run->schedule = (mla_schedule){.kind = s->name,
+                                   .lr = o->lr,
+                                   .min_lr = s->min_lr,
+                                   .warmup_epochs = s->warmup_epochs,
+                                   .warmup_lr = s->warmup_lr,
+                                   .step_epochs = s->step_epochs,
+                                   .step_factor = s->step_factor,
+                                   .warmup_prefix = s->warmup_prefix,
+                                   .epochs = (uint64_t)run->config.train.epochs,
                                    .steps_per_epoch = mla_run_steps_per_epoch(run)};
     return mla_optimizer_new(&run->optimizer, &spec, mla_run_params(run), error);
 }
 
 static mla_status make_engine(mla_run *run, mla_error *error) {
-    const mla_train_config *t = &run->config.train;
-    int shard = t->shard ? t->shard : mla_model_auto_shard(&run->config.model);
-    if (shard > t->batch) shard = t->batch;
-    const mla_engine_options options = {.threads = run->threads, .lanes = t->lanes, .shard = shard};
+    const mla_engine_options options = {
+        .threads = run->threads, .lanes = run->config.train.lanes, .shard = mla_run_shard(&run->config)};
     return mla_engine_new(&run->engine, run->model, &options, error);
 }
 
@@ -89,10 +107,11 @@ static void print_model(const mla_run *run) {
         count[params->entry[i].decay] += params->entry[i].count;
         tensors[params->entry[i].decay]++;
     }
-    fprintf(stderr, "model: %s, %s attention, %zu parameters: weight decay %g on %zu in %zu tensors (matrices), none on %zu in %zu "
+    fprintf(stderr,
+            "model: %s, %s attention, %zu parameters: weight decay %g on %zu in %zu tensors (matrices), none on %zu in %zu "
             "(biases, norms, position, convolution, mirror)\n",
-            mla_family_name(run->config.model.family), mla_attention_kind_name(run->config.model.attention.kind), params->count,
-            run->config.optim.weight_decay, count[1], tensors[1], count[0], tensors[0]);
+            mla_family_name(run->config.model.family), mla_attention_kind_name(run->config.model.attention.kind),
+            params->count, run->config.optim.weight_decay, count[1], tensors[1], count[0], tensors[0]);
     fprintf(stderr, "machine: %d thread%s for %d lanes; %s\n", run->threads, run->threads == 1 ? "" : "s",
             run->config.train.lanes, mla_gemm_backend());
 }
@@ -101,8 +120,9 @@ static void print_model(const mla_run *run) {
 
 /* Keys that may differ between a checkpoint and the config it is resumed with. */
 static bool may_change(const char *key) {
-    static const char *const keys[] = {"train.epochs", "train.max_steps", "data.path", "data.on_error", "eval.every_epochs",
-                                       "checkpoint.every_epochs", "checkpoint.every_steps", "checkpoint.keep", "checkpoint.best"};
+    static const char *const keys[] = {"train.epochs",           "train.max_steps",   "data.path",
+                                       "data.on_error",          "eval.every_epochs", "checkpoint.every_epochs",
+                                       "checkpoint.every_steps", "checkpoint.keep",   "checkpoint.best"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (!strcmp(key, keys[i])) return true;
     return false;
@@ -121,16 +141,20 @@ static void note_difference(void *context, const char *key, const char *stored, 
         return;
     }
     const size_t used = strlen(d->refused);
-    snprintf(d->refused + used, sizeof d->refused - used, "%s%s is %s there and %s here", used ? "; " : "", key, stored, given);
+    snprintf(d->refused + used, sizeof d->refused - used, "%s%s is %s there and %s here", used ? "; " : "", key, stored,
+             given);
 }
 
 /* The learning rate at the resumed step under the old and the new number of epochs. */
 static void tell_rebased_schedule(const mla_run *run, int old_epochs) {
     mla_schedule old = run->schedule;
     old.epochs = (uint64_t)old_epochs;
-    fprintf(stderr, "resume: the schedule is re-based on %d instead of %d epochs: learning rate %.6g instead of %.6g at step %" PRIu64 "\n",
-            run->config.train.epochs, old_epochs, mla_schedule_lr(&run->schedule, run->counters.step),
-            mla_schedule_lr(&old, run->counters.step), run->counters.step);
+    fprintf(
+        stderr,
+        "resume: the schedule is re-based on %d instead of %d epochs: learning rate %.6g instead of %.6g at step %" PRIu64
+        "\n",
+        run->config.train.epochs, old_epochs, mla_schedule_lr(&run->schedule, run->counters.step),
+        mla_schedule_lr(&old, run->counters.step), run->counters.step);
 }
 
 static mla_status check_resumable(const mla_run *run, const mla_checkpoint *checkpoint, difference *d, mla_error *error) {
@@ -146,7 +170,8 @@ static mla_status check_resumable(const mla_run *run, const mla_checkpoint *chec
         return mla_fail(error, MLA_INVALID, "%s was trained with another config: %s; a resumed run must go on as it began",
                         checkpoint->path, d->refused);
     if (checkpoint->counters.step_in_epoch > mla_run_steps_per_epoch(run))
-        return mla_fail(error, MLA_INVALID, "%s stands at step %" PRIu64 " of an epoch that has %" PRIu64 " steps with this data",
+        return mla_fail(error, MLA_INVALID,
+                        "%s stands at step %" PRIu64 " of an epoch that has %" PRIu64 " steps with this data",
                         checkpoint->path, checkpoint->counters.step_in_epoch, mla_run_steps_per_epoch(run));
     return MLA_OK;
 }
@@ -165,14 +190,50 @@ static mla_status load_checkpoint(mla_run *run, const char *path, mla_error *err
         status = mla_dataset_map_classes(run->train_set, checkpoint.classes.names, checkpoint.classes.count, error);
     if (status == MLA_OK) {
         run->counters = checkpoint.counters;
-        fprintf(stderr, "resume: from %s, step %" PRIu64 ", epoch %" PRIu64 "\n", path, run->counters.step, run->counters.epoch + 1);
+        fprintf(stderr, "resume: from %s, step %" PRIu64 ", epoch %" PRIu64 "\n", path, run->counters.step,
+                run->counters.epoch + 1);
         if (d.epochs) tell_rebased_schedule(run, checkpoint.config.train.epochs);
     }
     mla_checkpoint_close(&checkpoint);
     return status;
 }
 
+/* Without a checkpoint the folder's config.yaml says how the run began; it is missing when not even that was written. */
+static mla_status start_over(const mla_run *run, mla_error *error) {
+    difference d = {0};
+    mla_config *stored = malloc(sizeof *stored);
+    char *path = mla_path_join(run->folder, "config.yaml");
+    const bool written = path && access(path, F_OK) == 0;
+    mla_status status = stored && path ? MLA_OK : mla_fail(error, MLA_NO_MEMORY, "out of memory for %s", run->folder);
+    if (status == MLA_OK && written) status = mla_config_load(stored, path, NULL, 0, error);
+    if (status == MLA_OK && written) {
+        stored->model.image = run->config.model.image;
+        stored->model.classes = run->config.model.classes;
+        mla_config_compare(stored, &run->config, note_difference, &d);
+        if (d.refused[0])
+            status = mla_fail(error, MLA_INVALID, "%s began with another config: %s; a resumed run must go on as it began",
+                              path, d.refused);
+    }
+    if (status == MLA_OK) fprintf(stderr, "resume: %s holds no checkpoint yet, the run starts over\n", run->folder);
+    free(stored);
+    free(path);
+    return status;
+}
+
 /* ---- folders */
+
+/* A folder with a log, however short, and no checkpoint. */
+static bool began_without_checkpoint(const mla_run *run) {
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    struct stat log;
+    char *path = mla_path_join(run->folder, "log.jsonl");
+    const bool none =
+        path && stat(path, &log) == 0 && mla_checkpoint_list(&steps, &count, run->folder, NULL) == MLA_OK && count == 0;
+    free(steps);
+    free(path);
+    return none;
+}
 
 /* runs/NAME, then runs/NAME-2, ...: the first that does not exist, or (newest) the last that does. */
 static void default_folder(char out[MLA_PATH_BYTES], const char *config_path, bool newest) {
@@ -196,7 +257,8 @@ static mla_status folder_of_checkpoint(char out[MLA_PATH_BYTES], const char *pat
     char last[MLA_PATH_BYTES];
     snprintf(last, sizeof last, "%s", folder);
     if (strcmp(basename(last), "checkpoints"))
-        return mla_fail(error, MLA_INVALID, "%s does not stand in the checkpoints/ of a run folder: name the folder with --out", path);
+        return mla_fail(error, MLA_INVALID,
+                        "%s does not stand in the checkpoints/ of a run folder: name the folder with --out", path);
     snprintf(out, MLA_PATH_BYTES, "%s", dirname(folder));
     return MLA_OK;
 }
@@ -214,10 +276,12 @@ static mla_status choose_folder(mla_run *run, const mla_train_options *options, 
 
 mla_status mla_run_setup(mla_run *run, const mla_train_options *options, mla_error *error) {
     char *newest = NULL;
-    mla_status status = mla_config_load(&run->config, options->config_path, options->overrides, options->override_count, error);
+    mla_status status =
+        mla_config_load(&run->config, options->config_path, options->overrides, options->override_count, error);
     if (status == MLA_OK) status = choose_folder(run, options, error);
     const char *checkpoint = options->checkpoint;
-    if (status == MLA_OK && options->resume && !checkpoint) {
+    const bool over = status == MLA_OK && options->resume && !checkpoint && began_without_checkpoint(run);
+    if (status == MLA_OK && options->resume && !checkpoint && !over) {
         status = mla_checkpoint_newest(&newest, run->folder, error);
         checkpoint = newest;
     }
@@ -233,6 +297,7 @@ mla_status mla_run_setup(mla_run *run, const mla_train_options *options, mla_err
     if (status == MLA_OK) status = make_optimizer(run, error);
     if (status == MLA_OK) print_model(run);
     if (status == MLA_OK && checkpoint) status = load_checkpoint(run, checkpoint, error);
+    if (status == MLA_OK && over) status = start_over(run, error);
     free(newest);
     return status;
 }

@@ -29,7 +29,8 @@ typedef struct mla_run {
     uint64_t epoch_start_images;
 } mla_run;
 
-/* Everything but the folder: data, model, engine, optimiser; initial weights drawn, or taken from the checkpoint. */
+/* Everything but the folder: data, model, engine, optimiser; initial weights drawn, or taken from the checkpoint.  A run
+ * that was stopped before its first checkpoint is resumed at step 0, if its config.yaml is the same. */
 MLA_MUST_CHECK mla_status mla_run_setup(mla_run *run, const mla_train_options *options, mla_error *error);
 void mla_run_free(mla_run *run);
 
@@ -37,5 +38,9 @@ mla_params *mla_run_params(const mla_run *run);
 mla_run_buffers mla_run_buffers_of(const mla_run *run);
 mla_class_info mla_run_classes(const mla_run *run);
 uint64_t mla_run_steps_per_epoch(const mla_run *run);
+
+/* Images of a shard: train.shard, or what suits the model; no more than a batch.  Sums are rounded shard by shard, so who
+ * wants the same bits takes the same shards. */
+int mla_run_shard(const mla_config *config);
 
 #endif

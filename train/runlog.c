@@ -23,32 +23,24 @@ struct mla_runlog {
     int log_fd, timing_fd;
 };
 
-static mla_runlog *new_log(const char *folder)
-{
+static mla_runlog *new_log(const char *folder) {
     mla_runlog *log = calloc(1, sizeof *log);
-    if (!log)
-        return NULL;
+    if (!log) return NULL;
     log->folder_fd = log->log_fd = log->timing_fd = -1;
     log->folder = strdup(folder);
     log->log_path = mla_path_join(folder, "log.jsonl");
     log->timing_path = mla_path_join(folder, "timing.jsonl");
     log->checkpoints = mla_path_join(folder, "checkpoints");
-    if (log->folder && log->log_path && log->timing_path && log->checkpoints)
-        return log;
+    if (log->folder && log->log_path && log->timing_path && log->checkpoints) return log;
     mla_runlog_close(log);
     return NULL;
 }
 
-void mla_runlog_close(mla_runlog *log)
-{
-    if (!log)
-        return;
-    if (log->log_fd >= 0)
-        close(log->log_fd);
-    if (log->timing_fd >= 0)
-        close(log->timing_fd);
-    if (log->folder_fd >= 0)
-        close(log->folder_fd);
+void mla_runlog_close(mla_runlog *log) {
+    if (!log) return;
+    if (log->log_fd >= 0) close(log->log_fd);
+    if (log->timing_fd >= 0) close(log->timing_fd);
+    if (log->folder_fd >= 0) close(log->folder_fd);
     free(log->folder);
     free(log->log_path);
     free(log->timing_path);
@@ -59,8 +51,7 @@ void mla_runlog_close(mla_runlog *log)
 /* ---- opening */
 
 /* Two processes in one run folder would mix their logs and remove each other's checkpoints. */
-static mla_status lock_folder(mla_runlog *log, mla_error *error)
-{
+static mla_status lock_folder(mla_runlog *log, mla_error *error) {
     log->folder_fd = open(log->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (log->folder_fd < 0)
         return mla_fail(error, MLA_IO, "%s: the run folder could not be opened: %s", log->folder, strerror(errno));
@@ -70,33 +61,26 @@ static mla_status lock_folder(mla_runlog *log, mla_error *error)
     return MLA_OK;
 }
 
-static mla_status open_for_append(int *fd, const char *path, mla_error *error)
-{
+static mla_status open_for_append(int *fd, const char *path, mla_error *error) {
     *fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    return *fd >= 0 ? MLA_OK
-                    : mla_fail(error, MLA_IO, "%s: could not be opened for writing: %s", path, strerror(errno));
+    return *fd >= 0 ? MLA_OK : mla_fail(error, MLA_IO, "%s: could not be opened for writing: %s", path, strerror(errno));
 }
 
-static mla_status open_logs(mla_runlog *log, mla_error *error)
-{
+static mla_status open_logs(mla_runlog *log, mla_error *error) {
     mla_status status = open_for_append(&log->log_fd, log->log_path, error);
     return status == MLA_OK ? open_for_append(&log->timing_fd, log->timing_path, error) : status;
 }
 
-static bool has_entries(const char *folder)
-{
+static bool has_entries(const char *folder) {
     DIR *entries = opendir(folder);
     bool found = false;
     for (struct dirent *entry; entries && !found && (entry = readdir(entries));)
-        found = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-                !mla_is_temporary_name(entry->d_name);
-    if (entries)
-        closedir(entries);
+        found = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && !mla_is_temporary_name(entry->d_name);
+    if (entries) closedir(entries);
     return found;
 }
 
-static bool has_config(const mla_runlog *log)
-{
+static bool has_config(const mla_runlog *log) {
     char *path = mla_path_join(log->folder, "config.yaml");
     bool found = path && access(path, F_OK) == 0;
     free(path);
@@ -105,8 +89,7 @@ static bool has_config(const mla_runlog *log)
 
 /* An empty log without checkpoints is a run that never made a step: nothing is lost by starting over.  A config.yaml
  * without a log beside it is somebody else's. */
-static mla_status check_unused(const mla_runlog *log, mla_error *error)
-{
+static mla_status check_unused(const mla_runlog *log, mla_error *error) {
     struct stat info;
     const char *found = NULL;
     if (stat(log->folder, &info) == 0 && !S_ISDIR(info.st_mode))
@@ -116,30 +99,29 @@ static mla_status check_unused(const mla_runlog *log, mla_error *error)
     else if (has_entries(log->checkpoints))
         found = "checkpoints";
     if (!found && access(log->log_path, F_OK) != 0 && has_config(log))
-        return mla_fail(error, MLA_INVALID, "%s: holds a config.yaml that is no run's, and it would be overwritten: give "
-                        "another folder by --out", log->folder);
-    return found ? mla_fail(error, MLA_INVALID, "%s: already holds a run (%s): go on with it by --resume, or give "
-                            "another folder by --out", log->folder, found)
+        return mla_fail(error, MLA_INVALID,
+                        "%s: holds a config.yaml that is no run's, and it would be overwritten: give "
+                        "another folder by --out",
+                        log->folder);
+    return found ? mla_fail(error, MLA_INVALID,
+                            "%s: already holds a run (%s): go on with it by --resume, or give "
+                            "another folder by --out",
+                            log->folder, found)
                  : MLA_OK;
 }
 
-static void remove_if_empty(const char *path)
-{
+static void remove_if_empty(const char *path) {
     struct stat info;
-    if (stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0)
-        unlink(path);
+    if (stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) unlink(path);
 }
 
 /* Everything that needs the folder; config.yaml comes last, since it is what may stand there already. */
-static mla_status fill_folder(mla_runlog *log, const char *config_text, mla_error *error)
-{
+static mla_status fill_folder(mla_runlog *log, const char *config_text, mla_error *error) {
     int made = 0;
     mla_status status = lock_folder(log, error);
-    if (status != MLA_OK)
-        return status;
+    if (status != MLA_OK) return status;
     status = mla_folders_make(log->checkpoints, &made, error);
-    if (status == MLA_OK)
-        status = open_logs(log, error);
+    if (status == MLA_OK) status = open_logs(log, error);
     char *path = mla_path_join(log->folder, "config.yaml");
     if (status == MLA_OK)
         status = path ? mla_file_write(path, config_text, strlen(config_text), error)
@@ -153,20 +135,16 @@ static mla_status fill_folder(mla_runlog *log, const char *config_text, mla_erro
     return status;
 }
 
-mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *config_text, mla_error *error)
-{
+mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *config_text, mla_error *error) {
     int made = 0;
     *log = NULL;
     mla_runlog *created = new_log(folder);
-    if (!created)
-        return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", folder);
+    if (!created) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", folder);
     mla_status status = check_unused(created, error);
-    if (status == MLA_OK)
-        status = mla_folders_make(folder, &made, error);
+    if (status == MLA_OK) status = mla_folders_make(folder, &made, error);
     if (status == MLA_OK) {
         status = fill_folder(created, config_text, error);
-        if (status != MLA_OK)
-            mla_folders_unmake(folder, made);
+        if (status != MLA_OK) mla_folders_unmake(folder, made);
     }
     if (status == MLA_OK)
         *log = created;
@@ -175,10 +153,17 @@ mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *c
     return status;
 }
 
+/* What a killed process was writing. */
+static void remove_temporaries(const char *folder) {
+    DIR *entries = folder ? opendir(folder) : NULL;
+    for (struct dirent *entry; entries && (entry = readdir(entries));)
+        if (mla_is_temporary_name(entry->d_name)) (void)unlinkat(dirfd(entries), entry->d_name, 0);
+    if (entries) closedir(entries);
+}
+
 /* Checkpoints after the resumed step belong to what is given up: they keep their content under another name, so that
  * neither a later --resume nor pruning takes them for this run's newest. */
-static mla_status set_aside_one(const mla_runlog *log, uint64_t step, mla_error *error)
-{
+static mla_status set_aside_one(const mla_runlog *log, uint64_t step, mla_error *error) {
     mla_status status = MLA_OK;
     char *from = mla_checkpoint_path(log->folder, step), *to = NULL;
     if (!from || asprintf(&to, "%s/dropped-%s", log->checkpoints, strrchr(from, '/') + 1) < 0) {
@@ -192,51 +177,46 @@ static mla_status set_aside_one(const mla_runlog *log, uint64_t step, mla_error 
     return status;
 }
 
-static mla_status set_aside(const mla_runlog *log, uint64_t step, mla_error *error)
-{
+static mla_status set_aside(const mla_runlog *log, uint64_t step, mla_error *error) {
     uint64_t *steps;
     size_t count;
     mla_status status = mla_checkpoint_list(&steps, &count, log->folder, error);
-    for (size_t i = 0; i < count && steps[i] > step && status == MLA_OK; i++)
-        status = set_aside_one(log, steps[i], error);
+    for (size_t i = 0; i < count && steps[i] > step && status == MLA_OK; i++) status = set_aside_one(log, steps[i], error);
     free(steps);
     return status;
 }
 
-static mla_status cut_logs(const mla_runlog *log, uint64_t step, uint64_t epochs, mla_error *error)
-{
+static mla_status cut_logs(const mla_runlog *log, uint64_t step, uint64_t epochs, mla_error *error) {
     uint64_t last = 0, timing_last;
     char *dropped = mla_path_join(log->folder, "log.dropped.jsonl");
     char *timing_dropped = mla_path_join(log->folder, "timing.dropped.jsonl");
-    mla_status status = dropped && timing_dropped ? MLA_OK
-                                                  : mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", log->folder);
-    if (status == MLA_OK)
-        status = mla_runlog_cut(&last, log->log_path, dropped, step, epochs, error);
-    if (status == MLA_OK)
-        status = mla_runlog_cut(&timing_last, log->timing_path, timing_dropped, step, epochs, error);
+    mla_status status =
+        dropped && timing_dropped ? MLA_OK : mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", log->folder);
+    if (status == MLA_OK) status = mla_runlog_cut(&last, log->log_path, dropped, step, epochs, error);
+    if (status == MLA_OK) status = mla_runlog_cut(&timing_last, log->timing_path, timing_dropped, step, epochs, error);
     if (status == MLA_OK && last < step)
-        fprintf(stderr, "mirrorla: %s ends at step %" PRIu64 ", the run goes on after step %" PRIu64
-                ": the lines between are missing\n", log->log_path, last, step);
+        fprintf(stderr,
+                "mirrorla: %s ends at step %" PRIu64 ", the run goes on after step %" PRIu64
+                ": the lines between are missing\n",
+                log->log_path, last, step);
     free(dropped);
     free(timing_dropped);
     return status;
 }
 
-mla_status mla_runlog_resume(mla_runlog **log, const char *folder, uint64_t step, uint64_t epochs, mla_error *error)
-{
+mla_status mla_runlog_resume(mla_runlog **log, const char *folder, uint64_t step, uint64_t epochs, mla_error *error) {
     *log = NULL;
     mla_runlog *opened = new_log(folder);
-    if (!opened)
-        return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", folder);
+    if (!opened) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", folder);
     mla_status status = lock_folder(opened, error);
-    if (status == MLA_OK)
-        status = cut_logs(opened, step, epochs, error);
-    if (status == MLA_OK)
-        status = mla_folders_make(opened->checkpoints, NULL, error);
-    if (status == MLA_OK)
-        status = set_aside(opened, step, error);
-    if (status == MLA_OK)
-        status = open_logs(opened, error);
+    if (status == MLA_OK) status = cut_logs(opened, step, epochs, error);
+    if (status == MLA_OK) status = mla_folders_make(opened->checkpoints, NULL, error);
+    if (status == MLA_OK) status = set_aside(opened, step, error);
+    if (status == MLA_OK) status = open_logs(opened, error);
+    if (status == MLA_OK) {
+        remove_temporaries(opened->folder);
+        remove_temporaries(opened->checkpoints);
+    }
     if (status == MLA_OK)
         *log = opened;
     else
@@ -253,8 +233,7 @@ typedef struct line {
 
 static void put(line *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void put(line *out, const char *format, ...)
-{
+static void put(line *out, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     int wrote = vsnprintf(out->text + out->length, sizeof out->text - out->length, format, arguments);
@@ -263,20 +242,15 @@ static void put(line *out, const char *format, ...)
     out->length += (size_t)wrote;
 }
 
-static void put_number(line *out, const char *key, double value)
-{
+static void put_number(line *out, const char *key, double value) {
     char text[MLA_NUMBER_BYTES];
     mla_number_text(text, value);
     put(out, ",\"%s\":%s", key, text);
 }
 
-static void put_count(line *out, const char *key, uint64_t value)
-{
-    put(out, ",\"%s\":%" PRIu64, key, value);
-}
+static void put_count(line *out, const char *key, uint64_t value) { put(out, ",\"%s\":%" PRIu64, key, value); }
 
-static line start_line(const char *event, uint64_t step, uint64_t epoch)
-{
+static line start_line(const char *event, uint64_t step, uint64_t epoch) {
     line out = {.length = 0};
     put(&out, "{\"event\":\"%s\"", event);
     put_count(&out, "step", step);
@@ -285,22 +259,18 @@ static line start_line(const char *event, uint64_t step, uint64_t epoch)
 }
 
 /* Ends the line and appends it; a line that does not fit on the disk is taken back whole. */
-static mla_status append(int fd, const char *path, line *out, mla_error *error)
-{
+static mla_status append(int fd, const char *path, line *out, mla_error *error) {
     struct stat before;
     put(out, "}\n");
-    if (fstat(fd, &before) != 0)
-        return mla_fail_write(error, path, out->length, errno);
-    if (mla_write_all(fd, out->text, out->length))
-        return MLA_OK;
+    if (fstat(fd, &before) != 0) return mla_fail_write(error, path, out->length, errno);
+    if (mla_write_all(fd, out->text, out->length)) return MLA_OK;
     int code = errno;
     if (ftruncate(fd, before.st_size) != 0)
         return mla_fail(error, MLA_IO, "%s: its last line is cut: %s", path, strerror(code));
     return mla_fail_write(error, path, out->length, code);
 }
 
-mla_status mla_runlog_step(mla_runlog *log, const mla_step_record *record, mla_error *error)
-{
+mla_status mla_runlog_step(mla_runlog *log, const mla_step_record *record, mla_error *error) {
     line out = start_line("step", record->step, record->epoch);
     put_number(&out, "loss", record->loss);
     put_number(&out, "lr", record->lr);
@@ -310,8 +280,7 @@ mla_status mla_runlog_step(mla_runlog *log, const mla_step_record *record, mla_e
     return append(log->log_fd, log->log_path, &out, error);
 }
 
-mla_status mla_runlog_epoch(mla_runlog *log, const mla_epoch_record *record, mla_error *error)
-{
+mla_status mla_runlog_epoch(mla_runlog *log, const mla_epoch_record *record, mla_error *error) {
     line out = start_line("epoch", record->step, record->epoch);
     put_number(&out, "train_loss", record->train_loss);
     put_count(&out, "train_correct", record->train_correct);
@@ -325,13 +294,11 @@ mla_status mla_runlog_epoch(mla_runlog *log, const mla_epoch_record *record, mla
             put_count(&out, "ema_test_correct", record->ema_test_correct);
         }
     }
-    if (record->weight_hash)
-        put(&out, ",\"weight_hash\":\"%s\"", record->weight_hash);
+    if (record->weight_hash) put(&out, ",\"weight_hash\":\"%s\"", record->weight_hash);
     return append(log->log_fd, log->log_path, &out, error);
 }
 
-mla_status mla_runlog_timing(mla_runlog *log, const mla_timing_record *record, mla_error *error)
-{
+mla_status mla_runlog_timing(mla_runlog *log, const mla_timing_record *record, mla_error *error) {
     line out = start_line("timing", record->step, record->epoch);
     put_number(&out, "seconds", record->seconds);
     put_number(&out, "images_per_second", record->images_per_second);
@@ -340,39 +307,24 @@ mla_status mla_runlog_timing(mla_runlog *log, const mla_timing_record *record, m
     return append(log->timing_fd, log->timing_path, &out, error);
 }
 
-mla_status mla_runlog_sync(mla_runlog *log, mla_error *error)
-{
-    if (fdatasync(log->log_fd) != 0)
-        return mla_fail_write(error, log->log_path, 0, errno);
+mla_status mla_runlog_sync(mla_runlog *log, mla_error *error) {
+    if (fdatasync(log->log_fd) != 0) return mla_fail_write(error, log->log_path, 0, errno);
     return fdatasync(log->timing_fd) == 0 ? MLA_OK : mla_fail_write(error, log->timing_path, 0, errno);
 }
 
 /* ---- cleaning up */
 
-static void remove_temporaries(const char *folder)
-{
-    DIR *entries = folder ? opendir(folder) : NULL;
-    for (struct dirent *entry; entries && (entry = readdir(entries));)
-        if (mla_is_temporary_name(entry->d_name))
-            (void)unlinkat(dirfd(entries), entry->d_name, 0);
-    if (entries)
-        closedir(entries);
-}
-
-void mla_runlog_prune(const char *folder, int keep)
-{
+void mla_runlog_prune(const char *folder, int keep) {
     uint64_t *steps;
     size_t count, kept = keep > 1 ? (size_t)keep : 1;
     char *checkpoints = mla_path_join(folder, "checkpoints");
     remove_temporaries(folder);
     remove_temporaries(checkpoints);
     free(checkpoints);
-    if (mla_checkpoint_list(&steps, &count, folder, NULL) != MLA_OK)
-        return;
+    if (mla_checkpoint_list(&steps, &count, folder, NULL) != MLA_OK) return;
     for (size_t i = kept; i < count; i++) {
         char *path = mla_checkpoint_path(folder, steps[i]);
-        if (path)
-            unlink(path);
+        if (path) unlink(path);
         free(path);
     }
     free(steps);

@@ -27,8 +27,8 @@
 typedef struct mla_runlog mla_runlog;
 
 typedef struct mla_step_record {
-    uint64_t step; /* 1-based: updates done */
-    uint64_t epoch; /* 1-based */
+    uint64_t step;              /* 1-based: updates done */
+    uint64_t epoch;             /* 1-based */
     double loss, lr, grad_norm; /* grad_norm before clipping */
     uint64_t images, correct;
 } mla_step_record;
@@ -38,9 +38,9 @@ typedef struct mla_epoch_record {
     double train_loss;
     uint64_t train_correct, train_images;
     double test_loss;
-    uint64_t test_correct, test_images;          /* test_images 0: not evaluated in this epoch */
+    uint64_t test_correct, test_images; /* test_images 0: not evaluated in this epoch */
     double ema_test_loss;
-    uint64_t ema_test_correct;                   /* written when has_ema */
+    uint64_t ema_test_correct; /* written when has_ema */
     int has_ema;
     const char *weight_hash;
 } mla_epoch_record;
@@ -56,10 +56,10 @@ typedef struct mla_timing_record {
 MLA_MUST_CHECK mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *config_text, mla_error *error);
 /* Opens an existing run's log for going on after `step`, with `epochs` of them completed: later lines and a cut last
  * line move to log.dropped.jsonl (timing.dropped.jsonl), later checkpoints are renamed to dropped-step-*.  The epoch line
- * of the same step is a later one too when that epoch is not completed: it is written after its last step.  A line of the log that is damaged
- * is MLA_INVALID with file and line, and then nothing has been moved.  Step 0 starts the run over. */
+ * of the same step is a later one too when that epoch is not completed: it is written after its last step.  A line of the
+ * log that is damaged is MLA_INVALID with file and line, and then nothing has been moved.  Step 0 starts the run over. */
 MLA_MUST_CHECK mla_status mla_runlog_resume(mla_runlog **log, const char *folder, uint64_t step, uint64_t epochs,
-                                             mla_error *error);
+                                            mla_error *error);
 void mla_runlog_close(mla_runlog *log);
 
 /* Each line is written with one write(2).  Numbers: shortest text that reads back to the same double, C locale. */

@@ -29,8 +29,10 @@ static mla_status save(mla_run *run, const char *path, mla_error *error) {
     const mla_class_info classes = mla_run_classes(run);
     const char *name = mla_params_not_finite(mla_run_params(run), buffers.value);
     if (name)
-        return mla_fail(error, MLA_NOT_FINITE, "no checkpoint is written, the weights are not finite: the first tensor with such a value "
-                        "is %s", name);
+        return mla_fail(error, MLA_NOT_FINITE,
+                        "no checkpoint is written, the weights are not finite: the first tensor with such a value "
+                        "is %s",
+                        name);
     const mla_status status = mla_runlog_sync(run->log, error);
     if (status != MLA_OK) return status;
     return mla_checkpoint_save(path, mla_run_params(run), &buffers, &run->counters, &run->config, &classes, error);
@@ -49,7 +51,8 @@ static mla_status save_step(mla_run *run, mla_train_summary *summary, mla_error 
 }
 
 static mla_status save_best(mla_run *run, mla_error *error) {
-    char *folder = mla_path_join(run->folder, "checkpoints"), *path = folder ? mla_path_join(folder, "best.safetensors") : NULL;
+    char *folder = mla_path_join(run->folder, "checkpoints"),
+         *path = folder ? mla_path_join(folder, "best.safetensors") : NULL;
     const mla_status status = path ? save(run, path, error) : mla_fail(error, MLA_NO_MEMORY, "out of memory for a path");
     free(folder);
     free(path);
@@ -81,12 +84,10 @@ static mla_status check_gradient(const mla_run *run, const mla_batch_result *res
                     name ? name : "none (its norm overflows)");
 }
 
-/* The optimiser's part of a step.  A batch without one readable image (data.on_error skip; it can be the last, short one)
- * changes nothing, unless the epoch begins with it: then the data set is gone. */
-static mla_status update(mla_run *run, const mla_batch_result *result, size_t size, mla_step_record *record, mla_error *error) {
+/* The optimiser's part of a step.  A batch without one readable image (data.on_error skip; it can be a last, short one)
+ * changes nothing. */
+static mla_status update(mla_run *run, const mla_batch_result *result, mla_step_record *record, mla_error *error) {
     const mla_counters *c = &run->counters;
-    if (result->images == 0 && c->epoch_images == 0)
-        return mla_fail(error, MLA_INVALID, "none of the first %zu images of the epoch could be read", size);
     record->lr = mla_schedule_lr(&run->schedule, c->step);
     record->loss = record->grad_norm = NAN;
     if (result->images == 0) return MLA_OK;
@@ -110,7 +111,7 @@ static mla_status step(mla_run *run, mla_error *error) {
     mla_batch_result result;
     mla_status status = mla_engine_gradient(run->engine, &source, size, run->config.train.label_smoothing, &result, error);
     mla_step_record record = {.step = c->step + 1, .epoch = c->epoch + 1};
-    if (status == MLA_OK) status = update(run, &result, size, &record, error);
+    if (status == MLA_OK) status = update(run, &result, &record, error);
     if (status != MLA_OK) return status;
     c->step++;
     c->step_in_epoch++;
@@ -125,21 +126,24 @@ static mla_status step(mla_run *run, mla_error *error) {
 static void show_progress(mla_run *run) {
     const mla_counters *c = &run->counters;
     char text[160];
+    if (c->epoch_images == 0) return;
     snprintf(text, sizeof text, "epoch %" PRIu64 "/%d, step %" PRIu64 ", loss %.4f, train %.1f %%", c->epoch + 1,
              run->config.train.epochs, c->step, c->epoch_loss_sum / (double)c->epoch_images,
              100 * (double)c->epoch_correct / (double)c->epoch_images);
-    mla_progress_show(&run->progress, images_done(run), (uint64_t)run->config.train.epochs * mla_dataset_get_info(run->train_set)->count,
-                      text);
+    mla_progress_show(&run->progress, images_done(run),
+                      (uint64_t)run->config.train.epochs * mla_dataset_get_info(run->train_set)->count, text);
 }
 
 /* ---- the end of an epoch */
 
-static mla_status evaluate(mla_run *run, const real *values, double *loss, uint64_t *correct, uint64_t *images, mla_error *error) {
+static mla_status evaluate(mla_run *run, const real *values, double *loss, uint64_t *correct, uint64_t *images,
+                           mla_error *error) {
     const size_t count = mla_dataset_get_info(run->test_set)->count;
     mla_loader loader = loader_of(run, run->test_set, false);
     const mla_image_source source = mla_loader_source(&loader);
     mla_batch_result result;
-    const mla_status status = mla_engine_evaluate(run->engine, &source, count, values, NULL, &mla_interrupted, &result, error);
+    const mla_status status =
+        mla_engine_evaluate(run->engine, &source, count, values, NULL, &mla_interrupted, &result, error);
     if (status != MLA_OK) return status;
     if (result.images == 0) return mla_fail(error, MLA_INVALID, "none of the %zu test images could be read", count);
     *loss = result.loss_sum / (double)result.images;
@@ -150,7 +154,8 @@ static mla_status evaluate(mla_run *run, const real *values, double *loss, uint6
 
 static mla_status test_epoch(mla_run *run, mla_epoch_record *record, mla_train_summary *summary, mla_error *error) {
     const real *average = mla_optimizer_average(run->optimizer);
-    mla_status status = evaluate(run, mla_run_params(run)->value, &record->test_loss, &record->test_correct, &record->test_images, error);
+    mla_status status =
+        evaluate(run, mla_run_params(run)->value, &record->test_loss, &record->test_correct, &record->test_images, error);
     if (status == MLA_OK && average) {
         uint64_t images;
         status = evaluate(run, average, &record->ema_test_loss, &record->ema_test_correct, &images, error);
@@ -186,9 +191,13 @@ static void count_epoch(mla_run *run) {
 
 static mla_status write_epoch(mla_run *run, mla_epoch_record *record, double evaluation_s, mla_error *error) {
     const double seconds = mla_seconds() - run->epoch_start_s - evaluation_s;
-    const mla_timing_record timing = {.step = record->step, .epoch = record->epoch, .seconds = seconds,
-                                      .images_per_second = (double)(record->train_images - run->epoch_start_images) / seconds,
-                                      .evaluation_seconds = evaluation_s, .peak_memory_bytes = mla_machine_peak_memory()};
+    const mla_timing_record timing = {.step = record->step,
+                                      .epoch = record->epoch,
+                                      .seconds = seconds,
+                                      .images_per_second =
+                                          (double)(record->train_images - run->epoch_start_images) / seconds,
+                                      .evaluation_seconds = evaluation_s,
+                                      .peak_memory_bytes = mla_machine_peak_memory()};
     mla_progress_clear(&run->progress);
     tell_epoch(run, record, &timing);
     mla_status status = mla_runlog_epoch(run->log, record, error);
@@ -204,9 +213,16 @@ static mla_status finish_epoch(mla_run *run, mla_train_summary *summary, mla_err
     const uint64_t epoch = c->epoch + 1;
     const bool last = epoch == (uint64_t)config->train.epochs;
     char hash[17];
+    if (c->epoch_images == 0)
+        return mla_fail(error, MLA_INVALID, "none of the %zu training images could be read",
+                        mla_dataset_get_info(run->train_set)->count);
     hash_text(hash, run);
-    mla_epoch_record record = {.step = c->step, .epoch = epoch, .train_loss = c->epoch_loss_sum / (double)c->epoch_images,
-                               .train_correct = c->epoch_correct, .train_images = c->epoch_images, .weight_hash = hash};
+    mla_epoch_record record = {.step = c->step,
+                               .epoch = epoch,
+                               .train_loss = c->epoch_loss_sum / (double)c->epoch_images,
+                               .train_correct = c->epoch_correct,
+                               .train_images = c->epoch_images,
+                               .weight_hash = hash};
     const double evaluation_start = mla_seconds();
     mla_status status = MLA_OK;
     if (last || due(epoch, config->eval_every_epochs)) status = test_epoch(run, &record, summary, error);
@@ -221,7 +237,8 @@ static mla_status finish_epoch(mla_run *run, mla_train_summary *summary, mla_err
     }
     count_epoch(run);
     if (best && config->checkpoint.best) status = save_best(run, error);
-    if (status == MLA_OK && (last || due(epoch, config->checkpoint.every_epochs) || due(c->step, config->checkpoint.every_steps)))
+    if (status == MLA_OK &&
+        (last || due(epoch, config->checkpoint.every_epochs) || due(c->step, config->checkpoint.every_steps)))
         status = save_step(run, summary, error);
     run->epoch_start_s = mla_seconds();
     run->epoch_start_images = 0;
@@ -239,7 +256,8 @@ static mla_status stop_here(mla_run *run, mla_train_summary *summary, mla_error 
     mla_progress_clear(&run->progress);
     const mla_status status = save_step(run, summary, error);
     if (status != MLA_OK) return fail_loop(run, error, "after ", run->counters.step);
-    return mla_fail(error, MLA_INTERRUPTED, "interrupted after step %" PRIu64 "; go on with --resume --out %s", run->counters.step, run->folder);
+    return mla_fail(error, MLA_INTERRUPTED, "interrupted after step %" PRIu64 "; go on with --resume --out %s",
+                    run->counters.step, run->folder);
 }
 
 static mla_status loop(mla_run *run, mla_train_summary *summary, mla_error *error) {
@@ -306,10 +324,18 @@ static bool holds_log(const mla_run *run) {
 /* Keys such as train.epochs may have changed: the run folder tells what is in force now. */
 static mla_status replace_config(const mla_run *run, const char *text, mla_error *error) {
     char *path = mla_path_join(run->folder, "config.yaml");
-    const mla_status status = path ? mla_file_write(path, text, strlen(text), error)
-                                   : mla_fail(error, MLA_NO_MEMORY, "out of memory for a path");
+    const mla_status status =
+        path ? mla_file_write(path, text, strlen(text), error) : mla_fail(error, MLA_NO_MEMORY, "out of memory for a path");
     free(path);
     return status;
+}
+
+/* Room for the checkpoints that will stand side by side: those kept, the best, and the one being written. */
+static mla_status check_space(const mla_run *run, mla_error *error) {
+    const mla_run_buffers b = mla_run_buffers_of(run);
+    const uint64_t buffers = 1u + (b.moment1 != NULL) + (b.moment2 != NULL) + (b.ema != NULL);
+    const uint64_t files = (uint64_t)run->config.checkpoint.keep + run->config.checkpoint.best + 1;
+    return mla_file_space(run->folder, files * buffers * mla_run_params(run)->size * sizeof(real), error);
 }
 
 /* A run goes on in its folder; from a checkpoint that is given by name also in a new one. */
@@ -320,7 +346,7 @@ static mla_status open_log(mla_run *run, const mla_train_options *options, mla_e
     mla_status status = go_on ? mla_runlog_resume(&run->log, run->folder, run->counters.step, run->counters.epoch, error)
                               : mla_runlog_create(&run->log, run->folder, text, error);
     if (status == MLA_OK && go_on) status = replace_config(run, text, error);
-    if (status == MLA_OK && !go_on) status = write_parameter_table(run, error);
+    if (status == MLA_OK) status = write_parameter_table(run, error);
     free(text);
     return status;
 }
@@ -329,6 +355,7 @@ mla_status mla_train(const mla_train_options *options, mla_train_summary *summar
     mla_run run = {0};
     *summary = (mla_train_summary){0};
     mla_status status = mla_run_setup(&run, options, error);
+    if (status == MLA_OK) status = check_space(&run, error);
     if (status == MLA_OK) status = open_log(&run, options, error);
     if (status == MLA_OK) {
         snprintf(summary->folder, sizeof summary->folder, "%s", run.folder);

@@ -13,10 +13,10 @@ typedef struct mla_train_options {
     const char *config_path;
     const char *const *overrides; /* "key=value" */
     size_t override_count;
-    const char *out;              /* run folder; NULL: runs/NAME-OF-THE-CONFIG, numbered if that exists */
-    bool resume;
-    const char *checkpoint;       /* to resume from; NULL: the newest of the run folder */
-    int threads;                  /* 0: one a core */
+    const char *out;        /* run folder; NULL: runs/NAME-OF-THE-CONFIG, numbered if that exists */
+    bool resume;            /* with a checkpoint given by name, `out` may be a new folder */
+    const char *checkpoint; /* to resume from; NULL: the newest of the run folder, or its beginning if it has none */
+    int threads;            /* 0: one a core */
 } mla_train_options;
 
 typedef struct mla_train_summary {
@@ -25,7 +25,7 @@ typedef struct mla_train_summary {
     bool tested;
     uint64_t test_correct, test_images; /* of the last evaluation: the average's where one is kept */
     char weight_hash[17];
-    char checkpoint[MLA_PATH_BYTES];    /* the last one written */
+    char checkpoint[MLA_PATH_BYTES]; /* the last one written */
 } mla_train_summary;
 
 /* Runs to the end, to train.max_steps, or to the first interrupt (MLA_INTERRUPTED, after a checkpoint).  Progress and

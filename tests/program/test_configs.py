@@ -1,0 +1,37 @@
+"""Every shipped config trains for two steps, and its checkpoint can be evaluated and inspected."""
+import glob
+import os
+
+import support
+from support import SOURCE, make_cifar, read_checkpoint, summary
+
+
+class Configs(support.Case):
+    def test_shipped_configs(self):
+        make_cifar(self.path('cifar'), train=40, test=20)
+        found = sorted(glob.glob(os.path.join(SOURCE, 'configs', '**', '*.yaml'), recursive=True))
+        self.assertGreater(len(found), 10)
+        data = ['data.path=' + self.path('cifar'), 'data.twins.test=16']
+        resolved = {}
+        for config in found:
+            with self.subTest(config=os.path.relpath(config, SOURCE)):
+                run = os.path.basename(config)
+                result = self.train(config, out=run, set=['train.max_steps=2', 'train.batch=8', *data])
+                losses = [line['loss'] for line in self.log(run) if line['event'] == 'step']
+                self.assertEqual(len(losses), 2)
+                # untrained: close to the loss of guessing
+                self.assertTrue(all(1.5 < loss < 4 for loss in losses), losses)
+                checkpoint = summary(result.out)['checkpoint']
+                read_checkpoint(self.path(checkpoint))
+                self.assertIn(' of 8)', self.run_program('eval', checkpoint, '--limit', '8').out)
+                self.assertIn(summary(result.out)['weights'], self.run_program('inspect', checkpoint).out)
+                resolved[run] = self.read(run, 'config.yaml').decode()
+        # what differs in the attention alone differs in nothing else
+        for model in ('study', 'vit_tiny', 'pvt_nano'):
+            texts = {resolved[f'{model}_{kind}.yaml'].replace(f'kind: {kind}', 'kind: KIND')
+                     for kind in ('softmax', 'relu', 'elu1', 'mirror')}
+            self.assertEqual(len(texts), 1, model)
+
+
+if __name__ == '__main__':
+    support.main()

@@ -1,0 +1,143 @@
+"""Weights for other tools: what is in the file, and that it computes the same."""
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import unittest
+
+import support
+from support import CIFAR, PYRAMID, SOURCE, TINY, Safetensors, make_cifar, read_checkpoint, summary
+
+VIT = dict(family='vit', image=32, patch=8, dims=[16], depths=[2], heads=[2], mlp_ratio=2)
+PVT = dict(family='pvt', image=32, patch=4, dims=[8, 16], depths=[1, 2], heads=[1, 2], mlp_ratio=3)
+KINDS = (dict(kind='softmax'), dict(kind='relu', dwconv=3), dict(kind='elu1', dwconv=0), dict(kind='mirror', dwconv=5),
+         dict(kind='mirror', dwconv=3, mirror=dict(block=0, reflections=1, variance_angle=False, cross_head=0)))
+
+
+def flow(value):
+    """A nested dictionary as YAML in flow form."""
+    if isinstance(value, dict):
+        return '{' + ', '.join(f'{k}: {flow(v)}' for k, v in value.items()) + '}'
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Export(support.Case):
+    def setUp(self):
+        super().setUp()
+        self.write('tiny.yaml', TINY)
+
+    def export(self, checkpoint, name, *arguments):
+        result = self.run_program('export', checkpoint, '--to', 'safetensors', '-o', name, *arguments)
+        self.assertEqual(result.err, '')
+        return Safetensors(self.path(name)), result.out
+
+    def logits(self, name, *arguments):
+        self.run_program('eval', name, '--logits', 'logits.safetensors', *arguments)
+        return self.read('logits.safetensors')
+
+    def test_contents(self):
+        checkpoint = summary(self.train('tiny.yaml', out='run').out)['checkpoint']
+        file, out = self.export(checkpoint, 'weights.safetensors')
+        full = read_checkpoint(self.path(checkpoint))
+        weights = {name for name in full.data if not name.startswith('optim.')}
+        self.assertEqual(set(file.data), weights)
+        for name in weights:
+            self.assertEqual((file.dtype[name], file.shape[name], file.data[name]), ('F32', full.shape[name], full.data[name]))
+        self.assertEqual(out, f'weights.safetensors: {sum(len(d) // 4 for d in file.data.values())} parameters in '
+                              f'{len(file.data)} tensors, raw weights\n')
+        meta = file.metadata
+        self.assertTrue(all(isinstance(value, str) for value in meta.values()))
+        self.assertEqual((meta['format'], meta['architecture'], meta['size']), ('pt', 'vit', '16'))
+        self.assertEqual((meta['step'], meta['epoch']), ('8', '2'))
+        self.assertEqual(meta['weight_hash'], full.metadata['weight_hash'])
+        self.assertEqual(meta['config'], self.read('run', 'config.yaml').decode())
+        self.assertEqual(len(json.loads(meta['classes'])), 10)
+        self.assertEqual(len(json.loads(meta['mean'])), 3)
+        best = max(line['test_correct'] for line in self.log('run') if line['event'] == 'epoch')
+        self.assertAlmostEqual(float(meta['best_test_accuracy']), best / 40)
+        self.assertNotIn('counters', meta)
+
+    def test_default_name(self):
+        self.train('tiny.yaml', out='a.safetensors.d')
+        name = 'a.safetensors.d/checkpoints/step-00000008'
+        out = self.run_program('export', name + '.safetensors', '--to', 'safetensors').out
+        self.assertTrue(out.startswith(name + '.export.safetensors: '), out)
+        self.assertIn('step 8, epochs completed 2', self.run_program('inspect', name + '.safetensors').out)
+        # the export is no checkpoint of the run
+        self.train('tiny.yaml', '--resume', out='a.safetensors.d')
+
+    def test_average_or_raw(self):
+        checkpoint = summary(self.train('tiny.yaml', out='run', set=['optim.ema=0.9']).out)['checkpoint']
+        full = read_checkpoint(self.path(checkpoint))
+        for choice, prefix, word in (('auto', 'ema.', 'averaged'), ('average', 'ema.', 'averaged'), ('raw', '', 'raw')):
+            with self.subTest(choice):
+                file, out = self.export(checkpoint, f'{choice}.safetensors', '--weights', choice)
+                self.assertIn(f'{word} weights', out)
+                self.assertFalse([name for name in file.data if name.startswith(('ema.', 'optim.'))])
+                for name in file.data:
+                    self.assertEqual(file.data[name], full.data[prefix + name])
+                self.assertEqual(self.logits(f'{choice}.safetensors'), self.logits(checkpoint, '--weights', choice))
+        self.assertNotEqual(self.logits('raw.safetensors'), self.logits('average.safetensors'))
+        end = self.log('run')[-1]
+        for choice, key in (('raw', 'test_correct'), ('average', 'ema_test_correct')):
+            out = self.run_program('eval', checkpoint, '--weights', choice, '--json').out
+            self.assertEqual(json.loads(out)['correct'], end[key])
+            self.assertEqual(json.loads(out)['loss'], end['ema_test_loss' if choice == 'average' else 'test_loss'])
+
+    def test_same_logits(self):
+        self.write('pvt.yaml', PYRAMID)
+        for config in ('tiny.yaml', 'pvt.yaml'):
+            checkpoint = summary(self.train(config, out='run-' + config).out)['checkpoint']
+            self.export(checkpoint, 'weights.safetensors')
+            first, second = self.logits(checkpoint), self.logits('weights.safetensors')
+            self.assertEqual(first, second)
+            file = Safetensors(self.path('logits.safetensors'))
+            self.assertEqual((file.shape['logits'], file.shape['labels']), ((40, 10), (40,)))
+            rows = file.floats('logits')
+            correct = sum(max(range(10), key=lambda k: rows[10 * i + k]) == label
+                          for i, label in enumerate(file.integers('labels')))
+            self.assertIn(f'({correct} of 40)', self.run_program('eval', 'weights.safetensors').out)
+            # a part of the set has the same rows
+            self.run_program('eval', checkpoint, '--limit', '7', '--logits', 'part.safetensors')
+            self.assertEqual(Safetensors(self.path('part.safetensors')).integers('labels'), file.integers('labels')[:7])
+
+    def test_train_split(self):
+        self.write('cifar.yaml', CIFAR)
+        make_cifar(self.path('cifar'), train=33, test=10)
+        checkpoint = summary(self.train('cifar.yaml', out='run').out)['checkpoint']
+        self.assertIn(' of 33)', self.run_program('eval', checkpoint, '--split', 'train').out)
+        os.rename(self.path('cifar'), self.path('moved'))
+        self.assertIn(' of 10)', self.run_program('eval', checkpoint, '--data', 'moved').out)
+
+    @unittest.skipUnless(importlib.util.find_spec('torch'), 'needs PyTorch (python3-torch)')
+    def test_logits_of_the_pytorch_twin(self):
+        import torch
+        sys.path.insert(0, os.path.join(SOURCE, 'tools'))
+        import mirrorla
+        make_cifar(self.path('cifar'), train=40, test=16)
+        pixels = torch.tensor(list(self.read('cifar', 'test_batch.bin')), dtype=torch.float32).view(16, 3073)
+        pixels = pixels[:, 1:].view(16, 3, 32, 32) / 255
+        for shape in (VIT, PVT):
+            for attention in KINDS:
+                with self.subTest(family=shape['family'], **attention):
+                    spec = {**shape, 'attention': attention}
+                    model = {k: v for k, v in spec.items() if k != 'image'}
+                    self.write('twin.yaml', f'model: {flow(model)}\ndata: {{set: cifar10, path: cifar}}\n'
+                                            'optim: {lr: 1e-2}\ntrain: {epochs: 2, batch: 8}\n')
+                    self.train('twin.yaml', out='run')
+                    file, _ = self.export('run/checkpoints/best.safetensors', 'weights.safetensors')
+                    self.logits('weights.safetensors')
+                    ours = torch.tensor(Safetensors(self.path('logits.safetensors')).floats('logits')).view(16, 10)
+                    twin = mirrorla.Model(spec)
+                    twin.load_state_dict({name: torch.tensor(file.floats(name)).view(file.shape[name]) for name in file.data},
+                                         strict=True)
+                    mean, std = (torch.tensor(json.loads(file.metadata[key])).view(3, 1, 1) for key in ('mean', 'std'))
+                    with torch.no_grad():
+                        theirs = twin.eval()((pixels - mean) / std)
+                    self.assertLess((ours - theirs).abs().max().item(), 1e-4)
+                    shutil.rmtree(self.path('run'))
+
+
+if __name__ == '__main__':
+    support.main()
