@@ -12,7 +12,7 @@
 typedef enum mla_activation { MLA_IDENTITY, MLA_GELU } mla_activation;
 typedef enum mla_feature_map { MLA_FEATURE_RELU, MLA_FEATURE_ELU1 } mla_feature_map;
 
-/* y = activation(x W^T + b) + residual.  x (..., in) view, W (out, in) or (out, in / k, k ..) read as a matrix,
+/* y = x W^T + b + residual, or gelu(x W^T + b).  x (..., in) view, W (out, in) or (out, in / k, k ..) read as a matrix,
  * b (out) optional, residual (..., out) optional -> (..., out). */
 mla_var mla_linear(mla_tape *tape, mla_var x, mla_var weight, mla_var bias, mla_var residual, mla_activation activation);
 

@@ -14,7 +14,7 @@ for seed in 0 1 2; do
     if [ "$which" != twin ] && [ ! -e "$out/mirrorla_${kind}_$seed.jsonl" ]; then
       run=$out/runs/${kind}_$seed
       resume=()
-      if ls "$run"/checkpoints/step-*.safetensors >/dev/null 2>&1; then resume=(--resume); fi
+      if [ -e "$run/log.jsonl" ]; then resume=(--resume); fi
       "$here/run" train "$here/configs/cifar10/study_$kind.yaml" --set "data.path=$data" --set "train.seed=$seed" \
         --out "$run" "${resume[@]}"
       grep '"event":"epoch"' "$run/log.jsonl" >"$out/mirrorla_${kind}_$seed.jsonl"

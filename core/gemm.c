@@ -39,7 +39,7 @@ void mla_gemm(mla_transpose ta, mla_transpose tb, size_t m, size_t n, size_t k, 
     (use_plain ? mla_gemm_plain : blas)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-enum { TEST_SIDE = 71, TEST_REALS = TEST_SIDE * TEST_SIDE };
+enum { TEST_SIDE = 71, TEST_DEPTH = 400, TEST_REALS = TEST_SIDE * TEST_SIDE, TEST_OPERAND = TEST_SIDE * TEST_DEPTH };
 
 static double compare(mla_gemm_function *gemm, const real *a, const real *b, const size_t size[3], int variant) {
     static _Thread_local real got[TEST_REALS], want[TEST_REALS];
@@ -47,8 +47,9 @@ static double compare(mla_gemm_function *gemm, const real *a, const real *b, con
     const real beta = variant & 4 ? REAL(0.5) : 0;
     for (int i = 0; i < TEST_REALS; i++) got[i] = want[i] = REAL(0.25) * (real)(i % 7) - 1;
     for (size_t i = 0; beta == 0 && i < size[0] * size[1]; i++) got[i / size[1] * TEST_SIDE + i % size[1]] = NAN;
-    mla_gemm_plain(ta, tb, size[0], size[1], size[2], REAL(1.5), a, TEST_SIDE, b, TEST_SIDE, beta, want, TEST_SIDE);
-    gemm(ta, tb, size[0], size[1], size[2], REAL(1.5), a, TEST_SIDE, b, TEST_SIDE, beta, got, TEST_SIDE);
+    const size_t lda = ta == MLA_N ? TEST_DEPTH : TEST_SIDE, ldb = tb == MLA_N ? TEST_SIDE : TEST_DEPTH;
+    mla_gemm_plain(ta, tb, size[0], size[1], size[2], REAL(1.5), a, lda, b, ldb, beta, want, TEST_SIDE);
+    gemm(ta, tb, size[0], size[1], size[2], REAL(1.5), a, lda, b, ldb, beta, got, TEST_SIDE);
     double worst = 0;
     for (int i = 0; i < TEST_REALS; i++) {
         if (!isfinite(got[i])) return INFINITY;
@@ -59,10 +60,12 @@ static double compare(mla_gemm_function *gemm, const real *a, const real *b, con
 }
 
 double mla_gemm_error(mla_gemm_function *gemm) {
-    static const size_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {4, 4, 0}, {17, 33, 64}, {71, 70, 69}, {64, 2, 71}, {8, 71, 2}};
-    static _Thread_local real a[TEST_REALS], b[TEST_REALS];
+    /* Small and odd ones for the edges of kernels, and one beyond the block sizes of the inner dimension. */
+    static const size_t sizes[][3] = {{1, 1, 1},    {3, 5, 7},   {4, 4, 0},  {17, 33, 64},
+                                      {71, 70, 69}, {64, 2, 71}, {8, 71, 2}, {24, 40, TEST_DEPTH}};
+    static _Thread_local real a[TEST_OPERAND], b[TEST_OPERAND];
     mla_rng rng = mla_rng_stream(1, MLA_RNG_TEST, 0, 0);
-    for (int i = 0; i < TEST_REALS; i++) {
+    for (int i = 0; i < TEST_OPERAND; i++) {
         a[i] = (real)(2 * mla_rng_uniform(&rng) - 1);
         b[i] = (real)(2 * mla_rng_uniform(&rng) - 1);
     }

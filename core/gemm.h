@@ -3,6 +3,9 @@
  * Parallelism lives above operations (one thread runs a whole shard), so BLAS must not start threads of its own.
  * mla_gemm_setup sees to that and checks the BLAS in use against a plain triple loop: releases exist whose kernels
  * compute wrong results on some processors (OpenBLAS issues 2914, 3152).  If it fails, the plain loop is used.
+ *
+ * OpenBLAS's OpenMP build takes as many threads as an OpenMP region would by default, so one thread for BLAS means one
+ * for every region that does not say how many: all regions here do.
  */
 #ifndef MLA_CORE_GEMM_H
 #define MLA_CORE_GEMM_H

@@ -1,6 +1,7 @@
 #include "core/vmath.h"
 
 #include <math.h>
+#include <string.h>
 
 /* glibc's vector variants (libmvec) are declared only under -ffast-math, which gives up NaN; declaring them here
  * lets an `omp simd` loop use them without it.  They are within 4 units in the last place. */
@@ -53,13 +54,15 @@ void mla_vec_elu1(size_t n, real *y, const real *x) {
     }
 }
 
-void mla_vec_add(size_t n, real *restrict y, real factor, const real *restrict x) {
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) y[i] += factor * x[i];
-}
-
-void mla_vec_add_rows(size_t rows, size_t columns, real *restrict sum, const real *restrict x) {
-    for (size_t i = 0; i < rows; i++) mla_vec_add(columns, sum, 1, x + i * columns);
+void mla_vec_add_rows(size_t rows, size_t columns, real *restrict sum, const real *restrict x, size_t stride,
+                      real *restrict part) {
+    enum { BLOCK = 64 };
+    for (size_t first = 0; first < rows; first += BLOCK) {
+        const size_t last = first + BLOCK < rows ? first + BLOCK : rows;
+        memset(part, 0, columns * sizeof(real));
+        for (size_t i = first; i < last; i++) mla_vec_add(columns, part, 1, x + i * stride);
+        mla_vec_add(columns, sum, 1, part);
+    }
 }
 
 const char *mla_vec_isa(void) {

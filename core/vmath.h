@@ -16,11 +16,16 @@ void mla_vec_gelu(size_t n, real *y, real *slope, const real *x);
 /* y[i] = elu(x[i]) + 1: x + 1 for x > 0, exp(x) otherwise (Katharopoulos et al., arXiv 2006.16236). */
 void mla_vec_elu1(size_t n, real *y, const real *x);
 
-/* y[i] += factor x[i]. */
-void mla_vec_add(size_t n, real *restrict y, real factor, const real *restrict x);
+/* y[i] += factor x[i].  Inline: rows of a few dozen values are common. */
+static inline void mla_vec_add(size_t n, real *restrict y, real factor, const real *restrict x) {
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) y[i] += factor * x[i];
+}
 
-/* sum[j] += the sum of column j of x (rows, columns), contiguous. */
-void mla_vec_add_rows(size_t rows, size_t columns, real *restrict sum, const real *restrict x);
+/* sum[j] += the sum of column j of x (rows, columns), its rows `stride` reals apart; in blocks of rows whose sums are added
+ * up, so that rounding does not grow with the number of rows.  part: (columns) scratch. */
+void mla_vec_add_rows(size_t rows, size_t columns, real *restrict sum, const real *restrict x, size_t stride,
+                      real *restrict part);
 
 /* Which vector instructions this file was compiled for, e.g. "AVX2 + FMA". */
 const char *mla_vec_isa(void);

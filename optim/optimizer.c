@@ -40,6 +40,7 @@ mla_status mla_optimizer_new(mla_optimizer **out, const mla_optimizer_spec *spec
     mla_optimizer *o = calloc(1, sizeof *o);
     if (!o) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the optimiser");
     o->spec = *spec;
+    if (o->spec.threads < 1) o->spec.threads = 1;
     o->params = params;
     o->chunk_count = count_chunks(params);
     o->chunks = calloc((size_t)o->chunk_count + 1, sizeof *o->chunks);
@@ -73,7 +74,7 @@ real *mla_optimizer_moment2(mla_optimizer *o) { return o->moment2; }
 real *mla_optimizer_average(mla_optimizer *o) { return o->average; }
 
 double mla_gradient_norm(const mla_optimizer *o, const real *gradient) {
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) num_threads(o->spec.threads)
     for (int i = 0; i < o->chunk_count; i++) {
         const real *g = gradient + o->chunks[i].offset;
         double sum = 0;
@@ -147,7 +148,7 @@ void mla_optimizer_step(mla_optimizer *o, const real *gradient, double lr, doubl
     }
     const double warm = (1 + (double)n) / (10 + (double)n);
     const real ema = (real)(spec->ema_warmup && warm < spec->ema ? warm : spec->ema);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) num_threads(o->spec.threads)
     for (int i = 0; i < o->chunk_count; i++) {
         const chunk c = o->chunks[i];
         update mine = u;

@@ -30,6 +30,7 @@ typedef struct mla_optimizer_spec {
     double betas[2], eps; /* AdamW */
     double momentum;      /* SGD */
     bool nesterov;        /* SGD */
+    int threads;          /* of each pass; 0: one */
     double ema;           /* decay of the weight average; 0: none is kept */
     bool ema_warmup;
 } mla_optimizer_spec;

@@ -2,7 +2,6 @@
  *
  * The linker sends every allocation of the project's own code through the counters below (--wrap). */
 #include <check.h>
-#include <omp.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,9 +63,8 @@ static void setup(trainer *t, mla_attention_kind kind) {
     check_ok(mla_engine_new(&t->engine, t->model, &(mla_engine_options){.threads = 2, .lanes = 4, .shard = 3}, &error),
              &error);
     const mla_optimizer_spec spec = {
-        .kind = MLA_ADAMW, .weight_decay = 0.05, .betas = {0.9, 0.999}, .eps = 1e-8, .ema = 0.99};
+        .kind = MLA_ADAMW, .weight_decay = 0.05, .betas = {0.9, 0.999}, .eps = 1e-8, .ema = 0.99, .threads = 2};
     check_ok(mla_optimizer_new(&t->optimizer, &spec, mla_model_params(t->model), &error), &error);
-    omp_set_num_threads(2);
 }
 
 static void teardown(trainer *t) {

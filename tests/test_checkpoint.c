@@ -333,7 +333,8 @@ START_TEST(foreign_weights_are_told) {
     mla_file_tensor tensor = {"head.bias", MLA_F32, 1, {1}, &one, sizeof one};
     expect_ok(mla_safetensors_write(in_scratch("foreign"), &tensor, 1, NULL, 0, &error), error);
     error = refuse(in_scratch("foreign"));
-    expect_text(error.text, "mirrorla import");
+    expect_text(error.text, "expected a checkpoint or weights exported by mirrorla");
+    ck_assert_ptr_null(strstr(error.text, "mirrorla import")); /* there is no such command */
 }
 END_TEST
 
@@ -404,8 +405,52 @@ START_TEST(class_names_must_be_utf8) {
     wrong.names = names;
     wrong.count = 2;
     ck_assert(mla_checkpoint_save(in_scratch("c"), &params, &buffers, &counters, &config, &wrong, &error) == MLA_INVALID);
-    expect_text(error.text, "the name of class 1");
+    expect_text(error.text, "the name of class 1, \"\\xff\\xfe\", is not valid UTF-8");
     ck_assert(!exists(in_scratch("c")));
+}
+END_TEST
+
+/* Other tools, and older files, hold CRC values of exactly these bytes. */
+START_TEST(crc_covers_the_metadata) {
+    static const char *const keys[] = {"mirrorla.version", "config", "counters", "classes", "mean", "std", "size",
+                                       "weight_hash"};
+    mla_safetensors *file;
+    mla_error error = {0};
+    char *all = NULL, expected[64];
+    size_t bytes = 0;
+    save(in_scratch("c"));
+    expect_ok(mla_safetensors_open(&file, in_scratch("c"), &error), error);
+    FILE *stream = open_memstream(&all, &bytes);
+    ck_assert_ptr_nonnull(stream);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *text = mla_safetensors_metadata(file, keys[i]);
+        ck_assert_msg(text != NULL, "%s", keys[i]);
+        fwrite(text, 1, strlen(text) + 1, stream);
+    }
+    ck_assert_int_eq(fclose(stream), 0);
+    snprintf(expected, sizeof expected, "\"__metadata__\":\"%08" PRIx32 "\"", mla_tensor_crc(all, bytes));
+    expect_text(mla_safetensors_metadata(file, "crc32"), expected);
+    free(all);
+    mla_safetensors_close(file);
+}
+END_TEST
+
+/* ---- text */
+
+START_TEST(utf8_is_told) {
+    static const char *const good[] = {"", "a", "\xc3\xa4", "\xe9\xb3\xa5", "\xf0\x9f\x90\xa6", "\xf4\x8f\xbf\xbf"};
+    static const char *const bad[] = {"\xff",         "caf\xe9",
+                                      "\x80",         "\xc0\xaf",
+                                      "\xe0\x80\xaf", "\xed\xa0\x80",
+                                      "\xe9\xb3",     "\xf4\x90\x80\x80",
+                                      "\xc3(",        "a\xf8\x88\x80\x80\x80"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) ck_assert_msg(mla_is_utf8(good[i]), "text %zu", i);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) ck_assert_msg(!mla_is_utf8(bad[i]), "text %zu", i);
+    char out[12];
+    mla_text_escape(out, sizeof out, "\xc3\xa4\xe4\n!");
+    ck_assert_str_eq(out, "\xc3\xa4\\xe4\\x0a!");
+    mla_text_escape(out, sizeof out, "0123456789\xc3\xa4");
+    ck_assert_str_eq(out, "0123456789"); /* no half characters */
 }
 END_TEST
 
@@ -532,6 +577,8 @@ int main(void) {
     tcase_add_test(tests, exported_weights_open);
     tcase_add_test(tests, changed_export_is_told_by_its_hash);
     tcase_add_test(tests, class_names_must_be_utf8);
+    tcase_add_test(tests, crc_covers_the_metadata);
+    tcase_add_test(tests, utf8_is_told);
     tcase_add_test(tests, numbers_survive);
     tcase_add_test(tests, newest_is_by_number);
     tcase_add_test(tests, a_kill_at_any_moment_leaves_a_good_one);

@@ -3,7 +3,7 @@
 #include <zlib.h>
 
 #include "tests/data_support.h"
-#include "train/cmd_data.h"
+#include "train/cli.h"
 
 enum { PIXELS = 3072 };
 

@@ -225,6 +225,21 @@ START_TEST(refuses_layouts) {
 }
 END_TEST
 
+/* A checkpoint could not store the name: that is told before a run, not at its first checkpoint. */
+START_TEST(refuses_class_names_that_are_not_utf8) {
+    put_small("set");
+    put_image(data_path("set/train/caf\xe9\n/1.jpg"));
+    put_image(data_path("set/val/caf\xe9\n/1.jpg"));
+    mla_data_config config = data_config(MLA_SET_IMAGE_FOLDER, "set");
+    for (int split = MLA_SPLIT_TRAIN; split <= MLA_SPLIT_TEST; split++) {
+        mla_dataset *set;
+        mla_error error = {0};
+        ck_assert(mla_dataset_open(&set, &config, (mla_split)split, 0, &error) == MLA_INVALID);
+        refuse_data(&config, (mla_split)split, "/set: ", "class 0, \"caf\\xe9\\x0a\", is not valid UTF-8", NULL);
+    }
+}
+END_TEST
+
 START_TEST(refuses_circles) {
     put_small("set");
     ck_assert_int_eq(symlink("..", in_scratch("set/train/cat/up")), 0);
@@ -323,7 +338,7 @@ int main(void) {
     ADD_GROUP(suite, "layouts", small_folder, odd_names, class_orders, file_order, other_types_are_said,
               subset_keeps_a_share_of_each_class);
     ADD_GROUP(suite, "tiny-imagenet", tiny_imagenet_as_unpacked, tiny_imagenet_in_class_folders, refuses_tiny_mistakes);
-    ADD_GROUP(suite, "refusals", refuses_layouts, refuses_circles);
+    ADD_GROUP(suite, "refusals", refuses_layouts, refuses_class_names_that_are_not_utf8, refuses_circles);
     ADD_GROUP(suite, "unreadable", unreadable_fails, unreadable_is_skipped, unreadable_is_substituted);
     return run_suite(suite);
 }

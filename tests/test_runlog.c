@@ -1,4 +1,5 @@
 #include <check.h>
+#include <dirent.h>
 #include <locale.h>
 #include <math.h>
 #include <signal.h>
@@ -352,6 +353,54 @@ START_TEST(damaged_middle_is_an_error) {
 }
 END_TEST
 
+/* Names and contents of the run folder's files, as one text; the caller frees it. */
+static char *snapshot(void) {
+    char *text = NULL;
+    size_t bytes = 0;
+    struct dirent **entries;
+    FILE *out = open_memstream(&text, &bytes);
+    int count = scandir(in_scratch("my run"), &entries, NULL, alphasort);
+    ck_assert(out && count > 0);
+    for (int i = 0; i < count; i++) {
+        fprintf(out, "%s\n", entries[i]->d_name);
+        if (strchr("lt", entries[i]->d_name[0])) { /* log*, timing* */
+            char *content = get_file(run_file(entries[i]->d_name), NULL);
+            fputs(content, out);
+            free(content);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    ck_assert_int_eq(fclose(out), 0);
+    return text;
+}
+
+/* Neither log is cut when the other one can't be. */
+START_TEST(damage_in_either_log_moves_nothing) {
+    static const char *const names[] = {"log.jsonl", "timing.jsonl"};
+    for (int i = 0; i < 2; i++) {
+        mla_error error = {0};
+        mla_runlog *log = create();
+        write_steps(log, 1, 12);
+        mla_runlog_close(log);
+        char *content = get_file(run_file(names[i]), NULL);
+        memset(content, '#', 5);
+        put_file(run_file(names[i]), content, strlen(content));
+        free(content);
+        char *before = snapshot();
+        ck_assert(mla_runlog_resume(&log, in_scratch("my run"), 4, 1, &error) == MLA_INVALID);
+        expect_text(error.text, names[i]);
+        expect_text(error.text, ":1: is not a line of a log: ");
+        char *after = snapshot();
+        ck_assert_msg(strcmp(before, after) == 0, "the run folder was changed though %s is damaged", names[i]);
+        free(before);
+        free(after);
+        scratch_remove();
+        scratch_make();
+    }
+}
+END_TEST
+
 START_TEST(zeros_at_the_end_are_dropped) {
     char content[64] = "{\"step\":1}\n"; /* what some file systems leave after a loss of power */
     mla_runlog *log = create();
@@ -374,6 +423,42 @@ START_TEST(later_checkpoints_are_set_aside) {
     ck_assert(exists(run_file("checkpoints/step-00000004.safetensors")));
     ck_assert(!exists(run_file("checkpoints/step-00000008.safetensors")));
     ck_assert(exists(run_file("checkpoints/dropped-step-00000008.safetensors")));
+}
+END_TEST
+
+static void save_best(uint64_t step) {
+    static const char *const names[] = {"a", "b"};
+    static const mla_class_info classes = {names, 2, {0, 0, 0}, {1, 1, 1}, 32};
+    mla_params params = {0};
+    mla_error error = {0};
+    mla_counters counters = {.step = step, .epoch = 1};
+    static mla_config config;
+    mla_config_defaults(&config);
+    (void)mla_params_add(&params, "head.weight", 2, (size_t[]){2, 3}, (mla_init){MLA_INIT_NORMAL, 1}, true);
+    expect_ok(mla_params_allocate(&params, &error), error);
+    mla_params_init(&params, 3);
+    mla_run_buffers buffers = {.value = params.value};
+    const char *path = run_file("checkpoints/best.safetensors");
+    expect_ok(mla_checkpoint_save(path, &params, &buffers, &counters, &config, &classes, &error), error);
+    mla_params_free(&params);
+}
+
+START_TEST(a_later_best_is_set_aside) {
+    mla_runlog *log = create();
+    write_steps(log, 1, 9);
+    mla_runlog_close(log);
+    save_best(8);
+    log = resume(8);
+    mla_runlog_close(log);
+    ck_assert(exists(run_file("checkpoints/best.safetensors")));
+    log = resume(4);
+    mla_runlog_close(log);
+    ck_assert(!exists(run_file("checkpoints/best.safetensors")));
+    ck_assert(exists(run_file("checkpoints/dropped-best.safetensors")));
+    put_file(run_file("checkpoints/best.safetensors"), "damaged", 7);
+    log = resume(4);
+    mla_runlog_close(log);
+    expect_content("checkpoints/best.safetensors", "damaged");
 }
 END_TEST
 
@@ -416,8 +501,19 @@ START_TEST(prune_keeps_the_newest) {
         snprintf(name, sizeof name, "checkpoints/%s.safetensors", names[i]);
         put_file(run_file(name), "x", 1);
     }
-    put_file(run_file("checkpoints/.mirrorla-12-3.tmp"), "x", 1);
-    put_file(run_file(".mirrorla-12-4.tmp"), "x", 1);
+    char ended[64], ended_below[64], own[64], live[64];
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    snprintf(ended, sizeof ended, ".mirrorla-%ld-4.tmp", (long)child);
+    snprintf(ended_below, sizeof ended_below, "checkpoints/.mirrorla-%ld-3.tmp", (long)child);
+    snprintf(own, sizeof own, "checkpoints/.mirrorla-%ld-999.tmp", (long)getpid());
+    snprintf(live, sizeof live, "checkpoints/.mirrorla-%ld-3.tmp", (long)getppid());
+    put_file(run_file(ended), "x", 1);
+    put_file(run_file(ended_below), "x", 1);
+    put_file(run_file(own), "x", 1);
+    put_file(run_file(live), "x", 1);
+    put_file(run_file(".mirrorla-1-4.tmp"), "x", 1); /* process 1 is always there, and mostly not ours to signal */
     put_file(run_file("checkpoints/.other.tmp"), "x", 1);
     mla_runlog_prune(in_scratch("my run"), 2);
     static const bool stays[] = {false, false, true, true, true, true, true};
@@ -425,8 +521,11 @@ START_TEST(prune_keeps_the_newest) {
         snprintf(name, sizeof name, "checkpoints/%s.safetensors", names[i]);
         ck_assert_msg(exists(run_file(name)) == stays[i], "%s", name);
     }
-    ck_assert(!exists(run_file("checkpoints/.mirrorla-12-3.tmp")));
-    ck_assert(!exists(run_file(".mirrorla-12-4.tmp")));
+    ck_assert(!exists(run_file(ended)));
+    ck_assert(!exists(run_file(ended_below)));
+    ck_assert(!exists(run_file(own)));
+    ck_assert(exists(run_file(live)));
+    ck_assert(exists(run_file(".mirrorla-1-4.tmp")));
     ck_assert(exists(run_file("checkpoints/.other.tmp")));
     mla_runlog_prune(in_scratch("my run"), 0); /* at least one stays */
     ck_assert(exists(run_file("checkpoints/step-100000000.safetensors")));
@@ -465,7 +564,9 @@ int main(void) {
     tcase_add_test(tests, cut_last_line_is_dropped);
     tcase_add_test(tests, damaged_middle_is_an_error);
     tcase_add_test(tests, zeros_at_the_end_are_dropped);
+    tcase_add_test(tests, damage_in_either_log_moves_nothing);
     tcase_add_test(tests, later_checkpoints_are_set_aside);
+    tcase_add_test(tests, a_later_best_is_set_aside);
     tcase_add_test(tests, a_kill_at_any_moment_leaves_a_log);
     tcase_add_test(tests, prune_keeps_the_newest);
     suite_add_tcase(suite, tests);

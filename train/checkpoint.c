@@ -109,7 +109,7 @@ static mla_status check_format(bool *full, const mla_checkpoint *checkpoint, mla
     if (!mla_safetensors_metadata(checkpoint->file, "config"))
         return mla_fail(error, MLA_INVALID,
                         "%s: is a safetensors file, but its metadata has no \"config\": expected a "
-                        "checkpoint or weights exported by mirrorla (mirrorla import makes one of other weights)",
+                        "checkpoint or weights exported by mirrorla",
                         checkpoint->path);
     return MLA_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "train/text.h"
 
@@ -34,6 +35,11 @@ void mla_metadata_add(mla_metadata *metadata, const char *key, char *value) {
     metadata->pair[metadata->count++] = (mla_file_pair){key, value};
 }
 
+void mla_metadata_add_count(mla_metadata *metadata, const char *key, uint64_t value) {
+    char *text = NULL;
+    mla_metadata_add(metadata, key, asprintf(&text, "%" PRIu64, value) < 0 ? NULL : text);
+}
+
 void mla_metadata_free(mla_metadata *metadata) {
     for (size_t i = 0; i < metadata->count; i++) free(metadata->value[i]);
     *metadata = (mla_metadata){0};
@@ -49,21 +55,17 @@ static char *number_list(const double value[3]) {
     return asprintf(&list, "[%s,%s,%s]", text[0], text[1], text[2]) < 0 ? NULL : list;
 }
 
-static char *whole_number(int64_t value) {
-    char *text = NULL;
-    return asprintf(&text, "%" PRId64, value) < 0 ? NULL : text;
-}
-
 static mla_status add_classes(mla_metadata *metadata, const char *path, const mla_class_info *classes, mla_error *error) {
     json_t *list = json_array();
     for (int i = 0; i < classes->count; i++) {
-        json_t *name = json_string(classes->names[i]);
-        if (!name) {
+        if (!mla_is_utf8(classes->names[i])) {
+            char name[512];
+            mla_text_escape(name, sizeof name, classes->names[i]);
             json_decref(list);
-            return mla_fail(error, MLA_INVALID, "%s: the name of class %d, \"%s\", is not valid UTF-8", path, i,
-                            classes->names[i]);
+            return mla_fail(error, MLA_INVALID, "%s: the name of class %d, \"%s\", is not valid UTF-8", path, i, name);
         }
-        if (json_array_append_new(list, name) != 0) metadata->out_of_memory = true;
+        /* of UTF-8, json_string is NULL only without memory; appending that fails too */
+        if (json_array_append_new(list, json_string(classes->names[i])) != 0) metadata->out_of_memory = true;
     }
     mla_metadata_add(metadata, "classes", json_dumps(list, JSON_COMPACT));
     json_decref(list);
@@ -78,7 +80,7 @@ mla_status mla_metadata_describe(mla_metadata *metadata, const char *path, const
     mla_metadata_add(metadata, "config", mla_config_text(config));
     mla_metadata_add(metadata, "mean", number_list(classes->mean));
     mla_metadata_add(metadata, "std", number_list(classes->std));
-    mla_metadata_add(metadata, "size", whole_number(classes->size));
+    mla_metadata_add_count(metadata, "size", (uint64_t)classes->size);
     mla_metadata_add(metadata, "weight_hash", hash);
     return add_classes(metadata, path, classes, error);
 }
@@ -98,16 +100,10 @@ void mla_metadata_add_counters(mla_metadata *metadata, const mla_counters *count
 
 /* CRC over values[COVERED], NULL for an absent one; the terminating zeros keep neighbours apart. */
 static uint32_t covered_crc(const char *const *values) {
-    char *all = NULL;
-    size_t bytes = 0;
-    uint32_t crc = 0;
-    FILE *stream = open_memstream(&all, &bytes);
-    if (!stream) return 0;
+    uLong crc = crc32_z(0, NULL, 0);
     for (int i = 0; i < COVERED; i++)
-        if (values[i]) fwrite(values[i], 1, strlen(values[i]) + 1, stream);
-    if (fclose(stream) == 0) crc = mla_tensor_crc(all, bytes);
-    free(all);
-    return crc;
+        if (values[i]) crc = crc32_z(crc, (const Bytef *)values[i], strlen(values[i]) + 1);
+    return (uint32_t)crc;
 }
 
 static bool set_crc(json_t *object, const char *name, uint32_t crc) {

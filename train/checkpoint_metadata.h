@@ -18,6 +18,7 @@ typedef struct mla_metadata {
 
 /* Appends a pair; `key` is static, `value` is taken over, NULL counts as out of memory. */
 void mla_metadata_add(mla_metadata *metadata, const char *key, char *value);
+void mla_metadata_add_count(mla_metadata *metadata, const char *key, uint64_t value); /* the same for a whole number */
 
 /* What every file of this project says: version, config, classes, mean, std, size, weight_hash. */
 MLA_MUST_CHECK mla_status mla_metadata_describe(mla_metadata *metadata, const char *path, const mla_config *config,

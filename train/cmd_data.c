@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/cli.h"
 #include "train/dataset_kind.h"
 #include "train/interrupt.h"
 
@@ -39,59 +40,50 @@ static int list_sets(void) {
     return 0;
 }
 
-static int fail_usage(const char *format, const char *what) {
-    fprintf(stderr, "mirrorla data: ");
-    fprintf(stderr, format, what);
-    fprintf(stderr, "; see mirrorla data --help\n");
-    return mla_status_exit_code(MLA_INVALID);
-}
-
 /* 0, or the exit code of wrong usage. */
 static int parse(data_arguments *arguments, int argc, char **argv) {
+    enum { CLASS_ORDER = 1 };
     static const struct option options[] = {
         {"path", required_argument, NULL, 'p'}, {"out", required_argument, NULL, 'o'},
-        {"size", required_argument, NULL, 's'}, {"class-order", required_argument, NULL, 'c'},
-        {"help", no_argument, NULL, 'h'},       {NULL, 0, NULL, 0},
+        {"size", required_argument, NULL, 's'}, {"class-order", required_argument, NULL, CLASS_ORDER},
+        {"help", no_argument, NULL, 'h'},       {0},
     };
-    optind = 0; /* the program's own options were parsed before */
-    opterr = 0;
-    for (int option; (option = getopt_long(argc, argv, ":p:o:s:h", options, NULL)) != -1;) {
-        switch (option) {
+    optind = 0; /* another command line may have been read before (in tests): start afresh */
+    for (int key; (key = getopt_long(argc, argv, ":p:o:s:h", options, NULL)) != -1;) {
+        switch (key) {
         case 'p': arguments->path = optarg; break;
         case 'o': arguments->out = optarg; break;
         case 's': arguments->size = optarg; break;
-        case 'c': arguments->order = optarg; break;
+        case CLASS_ORDER: arguments->order = optarg; break;
         case 'h': arguments->help = true; return 0;
-        case ':': return fail_usage("option %s needs a value", argv[optind - 1]);
-        default: return fail_usage("unknown option %s", argv[optind - 1]);
+        default: return mla_cli_wrong_option(argv, key);
         }
     }
     if (optind < argc) arguments->verb = argv[optind++];
     if (optind < argc) arguments->set = argv[optind++];
-    return optind < argc ? fail_usage("too many arguments: '%s'", argv[optind]) : 0;
+    return optind < argc ? mla_cli_usage(argv[0], "too many arguments: '%s'", argv[optind]) : 0;
 }
 
 /* The config that the arguments describe; 0, or the exit code of wrong usage. */
-static int make_config(mla_config *config, const data_arguments *arguments) {
+static int make_config(mla_config *config, const data_arguments *arguments, const char *command) {
     mla_config_defaults(config);
     const mla_set_kind *kind = NULL;
     int set = 0;
     while ((kind = mla_set_kind_get(set)) && strcmp(kind->name, arguments->set) != 0) set++;
-    if (!kind) return fail_usage("unknown data set '%s' (mirrorla data list names them)", arguments->set);
+    if (!kind) return mla_cli_usage(command, "unknown data set '%s' (mirrorla data list names them)", arguments->set);
     config->data.set = (mla_data_set)set;
     if (arguments->path && strlen(arguments->path) >= sizeof config->data.path)
-        return fail_usage("path too long: %s", arguments->path);
+        return mla_cli_usage(command, "path too long: %s", arguments->path);
     if (arguments->path) strcpy(config->data.path, arguments->path);
     if (arguments->size) {
-        char *end = NULL;
-        long size = strtol(arguments->size, &end, 10);
-        if (*end || size < 4 || size > 1024) return fail_usage("--size is '%s', expected 4 to 1024", arguments->size);
+        long size = 0;
+        if (!mla_cli_number(&size, arguments->size, 4, 1024, command, "--size")) return mla_status_exit_code(MLA_INVALID);
         config->data.size = (int)size;
     }
     if (arguments->order && strcmp(arguments->order, "natural") == 0)
         config->data.class_order = MLA_ORDER_NATURAL;
     else if (arguments->order && strcmp(arguments->order, "torchvision") != 0)
-        return fail_usage("--class-order is '%s', expected torchvision or natural", arguments->order);
+        return mla_cli_usage(command, "--class-order: expected torchvision or natural, found '%s'", arguments->order);
     return 0;
 }
 
@@ -101,8 +93,7 @@ static int run(const mla_data_config *config, const data_arguments *arguments) {
     mla_interrupt_setup(); /* long loops end with MLA_INTERRUPTED */
     mla_status status =
         arguments->prepare ? mla_data_prepare(config, arguments->out, &error) : mla_data_verify(config, &unreadable, &error);
-    if (status != MLA_OK) fprintf(stderr, "mirrorla data: %s\n", error.text);
-    return status == MLA_OK ? unreadable != 0 : mla_status_exit_code(status);
+    return status == MLA_OK ? unreadable != 0 : mla_cli_failed(&error);
 }
 
 int mla_cmd_data(int argc, char **argv) {
@@ -113,20 +104,17 @@ int mla_cmd_data(int argc, char **argv) {
         fputs(usage, stdout);
         return 0;
     }
-    if (!arguments.verb) return fail_usage("%s", "one of list, verify, prepare is needed");
+    if (!arguments.verb) return mla_cli_usage(argv[0], "one of list, verify, prepare is needed");
     if (strcmp(arguments.verb, "list") == 0)
-        return arguments.set ? fail_usage("list takes no argument, found '%s'", arguments.set) : list_sets();
+        return arguments.set ? mla_cli_usage(argv[0], "list takes no argument, found '%s'", arguments.set) : list_sets();
     arguments.prepare = strcmp(arguments.verb, "prepare") == 0;
     if (!arguments.prepare && strcmp(arguments.verb, "verify") != 0)
-        return fail_usage("unknown word '%s', expected list, verify or prepare", arguments.verb);
-    if (!arguments.set) return fail_usage("%s: which data set? (mirrorla data list names them)", arguments.verb);
-    if (!arguments.prepare && arguments.out) return fail_usage("%s", "verify writes nothing: --out is for prepare");
+        return mla_cli_usage(argv[0], "unknown word '%s', expected list, verify or prepare", arguments.verb);
+    if (!arguments.set) return mla_cli_usage(argv[0], "%s: which data set? (mirrorla data list names them)", arguments.verb);
+    if (!arguments.prepare && arguments.out) return mla_cli_usage(argv[0], "verify writes nothing: --out is for prepare");
     mla_config *config = malloc(sizeof *config);
-    if (!config) {
-        fprintf(stderr, "mirrorla data: out of memory\n");
-        return mla_status_exit_code(MLA_NO_MEMORY);
-    }
-    code = make_config(config, &arguments);
+    if (!config) return mla_cli_failed(&(mla_error){.status = MLA_NO_MEMORY});
+    code = make_config(config, &arguments, argv[0]);
     if (!code) code = run(&config->data, &arguments);
     free(config);
     return code;

@@ -5,10 +5,6 @@
 #include "core/status.h"
 #include "train/config.h"
 
-/* The command: `argv[0]` is the word data.  Returns the exit code: 0 done, 1 failed, 2 wrong usage or input,
- * 130 interrupted. */
-int mla_cmd_data(int argc, char **argv);
-
 /* Opens both splits, reads every image and prints what is there; *unreadable counts the images that are not. */
 MLA_MUST_CHECK mla_status mla_data_verify(const mla_data_config *config, size_t *unreadable, mla_error *error);
 

@@ -6,6 +6,7 @@
 #include "train/cmd_data.h"
 #include "train/dataset.h"
 #include "train/interrupt.h"
+#include "train/machine.h"
 #include "train/progress.h"
 
 /* An image that can't be read. */
@@ -74,7 +75,7 @@ static void read_all(survey *s, const mla_dataset *set, const char *name) {
     const mla_dataset_info *info = mla_dataset_get_info(set);
     size_t count = info->count, plane = (size_t)info->size * (size_t)info->size;
     mla_progress_start(&s->progress, 0);
-#pragma omp parallel
+#pragma omp parallel num_threads(mla_machine_cores())
     {
         uint8_t *pixels = malloc(3 * plane);
         mla_error error = {0};

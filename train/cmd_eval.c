@@ -2,7 +2,6 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +130,6 @@ static mla_status run(evaluation *e, const arguments *a, mla_error *error) {
     if (status != MLA_OK) return status;
     const mla_engine_options options = {
         .threads = mla_machine_threads((int)a->threads, 1024), .lanes = 1, .shard = mla_run_shard(config)};
-    omp_set_num_threads(options.threads);
     mla_machine_flush_denormals(options.threads);
     status = mla_engine_new(&e->engine, e->loaded.model, &options, error);
     if (status != MLA_OK) return status;

@@ -11,7 +11,10 @@ static char *value_text(const mla_config *config, const mla_config_key *key) {
     FILE *out = open_memstream(&text, &length);
     if (!out) return NULL;
     mla_config_put_value(out, config, key);
-    fclose(out);
+    if (ferror(out) | fclose(out)) {
+        free(text);
+        return NULL;
+    }
     return text;
 }
 

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "train/text.h"
+
 enum { DEEPEST = 16 }; /* nested lists and mappings; the schema needs 4 */
 
 typedef struct reader {
@@ -49,31 +51,17 @@ static size_t line_of(const reader *r, size_t offset) {
     return line;
 }
 
-/* Bytes of the UTF-8 character at p, 0 if it is none (also for surrogates and longer forms than needed). */
-static size_t character(const unsigned char *p, size_t left) {
-    static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = *p < 0x80 ? 1 : *p < 0xc0 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf8 ? 4 : 0;
-    if (n <= 1 || n > left) return n <= 1 ? n : 0;
-    unsigned code = *p & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80) return 0;
-        code = code << 6 | (p[i] & 0x3f);
-    }
-    bool surrogate = code >= 0xd800 && code <= 0xdfff;
-    return code < smallest[n] || code > 0x10ffff || surrogate ? 0 : n;
-}
-
 static mla_status check_bytes(const reader *r) {
     if (r->length > MLA_CONFIG_FILE_BYTES)
         return mla_fail(r->error, MLA_INVALID, "%s: larger than 1 MiB, which no config is", r->origin);
     for (size_t i = 0; i < r->length;) {
-        const unsigned char *p = (const unsigned char *)r->text + i;
-        size_t n = character(p, r->length - i);
-        if (*p == 0)
+        unsigned byte = (unsigned char)r->text[i];
+        size_t n = mla_utf8_length(r->text + i, r->length - i);
+        if (byte == 0)
             mla_fail(r->error, MLA_INVALID, "a NUL byte; configs are UTF-8 text");
         else if (n == 0)
-            mla_fail(r->error, MLA_INVALID, "byte 0x%02x is not UTF-8; configs are UTF-8 text", *p);
-        if (*p == 0 || n == 0) return at(r, line_of(r, i), 0, MLA_INVALID);
+            mla_fail(r->error, MLA_INVALID, "byte 0x%02x is not UTF-8; configs are UTF-8 text", byte);
+        if (byte == 0 || n == 0) return at(r, line_of(r, i), 0, MLA_INVALID);
         i += n;
     }
     return MLA_OK;

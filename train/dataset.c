@@ -9,6 +9,7 @@
 
 #include "core/rng.h"
 #include "train/dataset_kind.h"
+#include "train/text.h"
 
 /* The order is that of mla_data_set. */
 static const mla_set_kind *const kinds[] = {
@@ -37,7 +38,21 @@ mla_status mla_dataset_set_text(char **text, mla_error *error, const char *forma
     return MLA_OK;
 }
 
+/* Checkpoints store the names as JSON: what does not fit there is told before a run starts. */
+static mla_status check_names(const mla_dataset *set, const char *const *names, int count, mla_error *error) {
+    for (int i = 0; i < count; i++) {
+        if (mla_is_utf8(names[i])) continue;
+        char name[512];
+        mla_text_escape(name, sizeof name, names[i]);
+        return mla_fail(error, MLA_INVALID, "%s: the name of class %d, \"%s\", is not valid UTF-8: rename it",
+                        set->source ? set->source : set->kind->name, i, name);
+    }
+    return MLA_OK;
+}
+
 mla_status mla_dataset_set_names(mla_dataset *set, const char *const *names, int count, mla_error *error) {
+    mla_status status = check_names(set, names, count, error);
+    if (status != MLA_OK) return status;
     size_t pointer_bytes = (size_t)count * sizeof(char *), bytes = pointer_bytes;
     for (int i = 0; i < count; i++) bytes += strlen(names[i]) + 1;
     char *block = malloc(bytes);

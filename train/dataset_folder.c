@@ -248,11 +248,11 @@ static mla_status folder_open(mla_dataset *set, const mla_data_config *config, m
     state->config = *config;
     status = mla_dataset_set_text(&set->source, error, "%s", root);
     if (status == MLA_OK) status = read_classes(state, error);
+    if (status == MLA_OK)
+        status = mla_dataset_set_names(set, (const char *const *)state->classes, (int)state->class_count, error);
     if (status == MLA_OK) status = check_wnids(state, error);
     if (status == MLA_OK) status = split == MLA_SPLIT_TRAIN ? scan_train(state, error) : scan_test(state, error);
     if (status == MLA_OK) status = note_omissions(set, error);
-    if (status == MLA_OK)
-        status = mla_dataset_set_names(set, (const char *const *)state->classes, (int)state->class_count, error);
     mla_folder_index_trim(&state->index);
     set->info.count = state->index.count;
     set->info.size = config->size;

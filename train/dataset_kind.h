@@ -42,7 +42,7 @@ extern const mla_set_kind mla_set_twins, mla_set_cifar10, mla_set_cifar100, mla_
 /* The kind of a configured set, NULL past the end of the table. */
 const mla_set_kind *mla_set_kind_get(int set);
 
-/* Copies the class names; the old ones are freed. */
+/* Copies the class names; the old ones are freed.  MLA_INVALID when one is not UTF-8. */
 MLA_MUST_CHECK mla_status mla_dataset_set_names(mla_dataset *set, const char *const *names, int count, mla_error *error);
 /* printf into a fresh string that replaces *text. */
 MLA_MUST_CHECK mla_status mla_dataset_set_text(char **text, mla_error *error, const char *format, ...)

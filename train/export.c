@@ -1,6 +1,4 @@
 /* Weights for other tools: what torch, timm-like loaders and `mirrorla eval` need, without the training state. */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,21 +7,16 @@
 
 _Static_assert(sizeof(real) == sizeof(float), "weights are exported as F32 from the buffer in place");
 
-static char *whole_number(uint64_t value) {
-    char *text = NULL;
-    return asprintf(&text, "%" PRIu64, value) < 0 ? NULL : text;
-}
-
 /* How far the run came, and the best test result if there was one.  It is the run's, not that of these weights in
  * particular: its epoch stands beside it. */
 static void add_results(mla_metadata *metadata, const mla_counters *counters) {
-    mla_metadata_add(metadata, "step", whole_number(counters->step));
-    mla_metadata_add(metadata, "epoch", whole_number(counters->epoch));
+    mla_metadata_add_count(metadata, "step", counters->step);
+    mla_metadata_add_count(metadata, "epoch", counters->epoch);
     if (counters->best_epoch == 0 || counters->best_images == 0) return;
     char accuracy[MLA_NUMBER_BYTES];
     mla_number_text(accuracy, (double)counters->best_correct / (double)counters->best_images);
     mla_metadata_add(metadata, "best_test_accuracy", strdup(accuracy));
-    mla_metadata_add(metadata, "best_test_epoch", whole_number(counters->best_epoch));
+    mla_metadata_add_count(metadata, "best_test_epoch", counters->best_epoch);
 }
 
 mla_status mla_export_safetensors(const char *path, const mla_params *params, const real *value,

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +38,14 @@ bool mla_is_temporary_name(const char *name) {
     size_t length = strlen(name), prefix = strlen(TEMPORARY_PREFIX), suffix = strlen(TEMPORARY_SUFFIX);
     return length > prefix + suffix && strncmp(name, TEMPORARY_PREFIX, prefix) == 0 &&
            strcmp(name + length - suffix, TEMPORARY_SUFFIX) == 0;
+}
+
+/* The name holds the number of the process that made it, see create_temporary. */
+bool mla_is_abandoned_name(const char *name) {
+    if (!mla_is_temporary_name(name)) return false;
+    long process = strtol(name + strlen(TEMPORARY_PREFIX), NULL, 10);
+    if (process <= 0 || process > INT_MAX || process == (long)getpid()) return true;
+    return kill((pid_t)process, 0) != 0 && errno != EPERM;
 }
 
 /* Bytes that may still be written where `folder` is; false when the file system does not tell. */

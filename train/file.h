@@ -10,7 +10,7 @@
  *         mla_atomic_commit(&file, &error) != MLA_OK)
  *         return error.status;                 // the target is as it was, the temporary file is gone
  *
- * A kill leaves the temporary file behind; mla_is_temporary_name tells such names, for cleaning up.
+ * A kill leaves the temporary file behind; mla_is_abandoned_name tells such names, for cleaning up.
  */
 #ifndef MLA_TRAIN_FILE_H
 #define MLA_TRAIN_FILE_H
@@ -47,6 +47,8 @@ MLA_MUST_CHECK mla_status mla_file_space(const char *path, uint64_t bytes, mla_e
 
 /* Whether a name (without folder) is that of a temporary file of mla_atomic_open. */
 bool mla_is_temporary_name(const char *name);
+/* The same, and no other process that is alive is writing it: it may be removed. */
+bool mla_is_abandoned_name(const char *name);
 
 /* Makes a folder and its parents.  *made (may be NULL) counts the levels that did not exist before; on failure
  * those are removed again. */

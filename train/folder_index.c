@@ -91,7 +91,7 @@ static bool is_folder(const char *path, const struct dirent *entry) {
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-/* Calls visit for every entry of a folder but "." and "..". */
+/* The names in a folder, each kind by itself; those that start with a point are only counted. */
 typedef struct listing {
     name_list folders, files;
     size_t hidden;

@@ -5,14 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a thread works with; padded so that two threads' counters share no cache line. */
+/* What a thread works with. */
 typedef struct worker {
     mla_tape *tape;
     real *images, *seed;
     int *labels;
     uint64_t *samples;
     uint8_t *pixels;
-    char padding[64];
 } worker;
 
 /* Sums of one shard, kept apart so that they are added in the order of the shards. */
@@ -138,16 +137,16 @@ static void remember_error(mla_engine *e, size_t shard, const mla_error *error) 
         e->error = *error;
         e->failed_shard = shard;
     }
-#pragma omp atomic write
     e->failed = true;
     omp_unset_lock(&e->lock);
 }
 
-static bool has_failed(mla_engine *e) {
-    bool failed;
-#pragma omp atomic read
-    failed = e->failed;
-    return failed;
+/* A shard after one that failed is not needed any more; one before it is, as its error would be the one told. */
+static bool not_needed(mla_engine *e, size_t shard) {
+    omp_set_lock(&e->lock);
+    const bool later = e->failed && shard > e->failed_shard;
+    omp_unset_lock(&e->lock);
+    return later;
 }
 
 static mla_status fail_not_finite(const mla_engine *e, const mla_tape *tape, mla_error *error) {
@@ -263,7 +262,7 @@ static void run_lane(mla_engine *e, worker *w, const job *whole, size_t lane) {
     const size_t shard = (size_t)e->options.shard, lanes = (size_t)e->options.lanes;
     const size_t shards = (whole->batch + shard - 1) / shard;
     real *gradient = nothing;
-    for (size_t s = lane; s < shards && !has_failed(e); s += lanes) {
+    for (size_t s = lane; s < shards && !not_needed(e, s); s += lanes) {
         job j = *whole;
         if (gradient == nothing) {
             gradient = take_buffer(e);
@@ -325,7 +324,7 @@ mla_status mla_engine_evaluate(mla_engine *e, const mla_image_source *source, si
     if (status != MLA_OK) return status;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(e->options.threads)
     for (size_t s = 0; s < shards; s++) {
-        if (has_failed(e)) continue;
+        if (not_needed(e, s)) continue;
         mla_error mine = {0};
         if (stop && *stop) {
             mla_fail(&mine, MLA_INTERRUPTED, "interrupted");

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <libgen.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +63,7 @@ static mla_status open_data(mla_run *run, mla_error *error) {
     const mla_dataset_info *test = mla_dataset_get_info(run->test_set);
     if (info->note) fprintf(stderr, "data: training: %s\n", info->note);
     if (test->note) fprintf(stderr, "data: test: %s\n", test->note);
-    fprintf(stderr, "data: %s from %s, %zu training and %zu test images of %d x %d, %d classes\n",
+    fprintf(stderr, "data: %s (%s), %zu training and %zu test images of %d x %d, %d classes\n",
             mla_data_set_name(c->data.set), info->source, info->count, test->count, info->size, info->size, info->classes);
     return MLA_OK;
 }
@@ -79,7 +78,8 @@ static mla_status make_optimizer(mla_run *run, mla_error *error) {
                                      .momentum = o->momentum,
                                      .nesterov = o->nesterov,
                                      .ema = o->ema,
-                                     .ema_warmup = o->ema_warmup};
+                                     .ema_warmup = o->ema_warmup,
+                                     .threads = run->threads};
     run->schedule = (mla_schedule){.kind = s->name,
                                    .lr = o->lr,
                                    .min_lr = s->min_lr,
@@ -169,10 +169,13 @@ static mla_status check_resumable(const mla_run *run, const mla_checkpoint *chec
     if (d->refused[0])
         return mla_fail(error, MLA_INVALID, "%s was trained with another config: %s; a resumed run must go on as it began",
                         checkpoint->path, d->refused);
-    if (checkpoint->counters.step_in_epoch > mla_run_steps_per_epoch(run))
+    const mla_counters *c = &checkpoint->counters;
+    const uint64_t steps = mla_run_steps_per_epoch(run);
+    if (c->step_in_epoch > steps || c->step != c->epoch * steps + c->step_in_epoch)
         return mla_fail(error, MLA_INVALID,
-                        "%s stands at step %" PRIu64 " of an epoch that has %" PRIu64 " steps with this data",
-                        checkpoint->path, checkpoint->counters.step_in_epoch, mla_run_steps_per_epoch(run));
+                        "%s stands at step %" PRIu64 " of epoch %" PRIu64 ", step %" PRIu64
+                        " in all, which does not fit the %" PRIu64 " steps an epoch of this data: it is another data set",
+                        checkpoint->path, c->step_in_epoch, c->epoch + 1, c->step, steps);
     return MLA_OK;
 }
 
@@ -289,7 +292,6 @@ mla_status mla_run_setup(mla_run *run, const mla_train_options *options, mla_err
     if (status == MLA_OK) status = mla_model_new(&run->model, &run->config.model, error);
     if (status == MLA_OK) {
         run->threads = mla_machine_threads(options->threads, run->config.train.lanes);
-        omp_set_num_threads(run->threads);
         mla_machine_flush_denormals(run->threads);
         mla_params_init(mla_run_params(run), run->config.train.seed);
         status = make_engine(run, error);

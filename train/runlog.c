@@ -153,27 +153,44 @@ mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *c
     return status;
 }
 
-/* What a killed process was writing. */
+/* What a killed process was writing; others may be writing into the folder now (an export into it). */
 static void remove_temporaries(const char *folder) {
     DIR *entries = folder ? opendir(folder) : NULL;
     for (struct dirent *entry; entries && (entry = readdir(entries));)
-        if (mla_is_temporary_name(entry->d_name)) (void)unlinkat(dirfd(entries), entry->d_name, 0);
+        if (mla_is_abandoned_name(entry->d_name)) (void)unlinkat(dirfd(entries), entry->d_name, 0);
     if (entries) closedir(entries);
 }
 
 /* Checkpoints after the resumed step belong to what is given up: they keep their content under another name, so that
  * neither a later --resume nor pruning takes them for this run's newest. */
-static mla_status set_aside_one(const mla_runlog *log, uint64_t step, mla_error *error) {
+static mla_status set_aside_one(const mla_runlog *log, const char *from, mla_error *error) {
+    char *to = NULL;
+    if (asprintf(&to, "%s/dropped-%s", log->checkpoints, strrchr(from, '/') + 1) < 0)
+        return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", log->folder);
     mla_status status = MLA_OK;
-    char *from = mla_checkpoint_path(log->folder, step), *to = NULL;
-    if (!from || asprintf(&to, "%s/dropped-%s", log->checkpoints, strrchr(from, '/') + 1) < 0) {
-        to = NULL;
-        status = mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", log->folder);
-    } else if (rename(from, to) != 0) {
+    if (rename(from, to) != 0)
         status = mla_fail(error, MLA_IO, "%s: could not be renamed to %s: %s", from, to, strerror(errno));
-    }
     free(to);
-    free(from);
+    return status;
+}
+
+/* The best checkpoint's name does not tell its step.  One that can't be read is left for people to look at. */
+static mla_status set_aside_best(const mla_runlog *log, uint64_t step, mla_error *error) {
+    mla_checkpoint best;
+    mla_error why = {0};
+    mla_status status = MLA_OK;
+    char *path = mla_path_join(log->checkpoints, "best.safetensors");
+    if (!path) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", log->folder);
+    if (access(path, F_OK) == 0) {
+        if (mla_checkpoint_open(&best, path, NULL, 0, &why) == MLA_OK) {
+            bool later = best.counters.step > step;
+            mla_checkpoint_close(&best);
+            if (later) status = set_aside_one(log, path, error);
+        } else {
+            fprintf(stderr, "mirrorla: passed over: %s\n", why.text);
+        }
+    }
+    free(path);
     return status;
 }
 
@@ -181,24 +198,27 @@ static mla_status set_aside(const mla_runlog *log, uint64_t step, mla_error *err
     uint64_t *steps;
     size_t count;
     mla_status status = mla_checkpoint_list(&steps, &count, log->folder, error);
-    for (size_t i = 0; i < count && steps[i] > step && status == MLA_OK; i++) status = set_aside_one(log, steps[i], error);
+    for (size_t i = 0; i < count && steps[i] > step && status == MLA_OK; i++) {
+        char *path = mla_checkpoint_path(log->folder, steps[i]);
+        status = path ? set_aside_one(log, path, error) : mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", log->folder);
+        free(path);
+    }
     free(steps);
-    return status;
+    return status == MLA_OK ? set_aside_best(log, step, error) : status;
 }
 
 static mla_status cut_logs(const mla_runlog *log, uint64_t step, uint64_t epochs, mla_error *error) {
-    uint64_t last = 0, timing_last;
     char *dropped = mla_path_join(log->folder, "log.dropped.jsonl");
     char *timing_dropped = mla_path_join(log->folder, "timing.dropped.jsonl");
+    mla_log_cut cuts[] = {{log->log_path, dropped, 0}, {log->timing_path, timing_dropped, 0}};
     mla_status status =
         dropped && timing_dropped ? MLA_OK : mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", log->folder);
-    if (status == MLA_OK) status = mla_runlog_cut(&last, log->log_path, dropped, step, epochs, error);
-    if (status == MLA_OK) status = mla_runlog_cut(&timing_last, log->timing_path, timing_dropped, step, epochs, error);
-    if (status == MLA_OK && last < step)
+    if (status == MLA_OK) status = mla_runlog_cut(cuts, 2, step, epochs, error);
+    if (status == MLA_OK && cuts[0].last < step)
         fprintf(stderr,
                 "mirrorla: %s ends at step %" PRIu64 ", the run goes on after step %" PRIu64
                 ": the lines between are missing\n",
-                log->log_path, last, step);
+                log->log_path, cuts[0].last, step);
     free(dropped);
     free(timing_dropped);
     return status;

@@ -55,9 +55,10 @@ typedef struct mla_timing_record {
  * (resume, or another --out).  Writes config.yaml atomically. */
 MLA_MUST_CHECK mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *config_text, mla_error *error);
 /* Opens an existing run's log for going on after `step`, with `epochs` of them completed: later lines and a cut last
- * line move to log.dropped.jsonl (timing.dropped.jsonl), later checkpoints are renamed to dropped-step-*.  The epoch line
- * of the same step is a later one too when that epoch is not completed: it is written after its last step.  A line of the
- * log that is damaged is MLA_INVALID with file and line, and then nothing has been moved.  Step 0 starts the run over. */
+ * line move to log.dropped.jsonl (timing.dropped.jsonl), later checkpoints are renamed to dropped-step-*, and a later best
+ * one to dropped-best.safetensors.  The epoch line of the same step is a later one too when that epoch is not completed: it
+ * is written after its last step.  A damaged line of either log is MLA_INVALID with file and line, and then nothing has been
+ * moved.  Step 0 starts the run over. */
 MLA_MUST_CHECK mla_status mla_runlog_resume(mla_runlog **log, const char *folder, uint64_t step, uint64_t epochs,
                                             mla_error *error);
 void mla_runlog_close(mla_runlog *log);

@@ -120,16 +120,30 @@ static mla_status rewrite(reader *in, const char *dropped_path, mla_error *error
     return status;
 }
 
-mla_status mla_runlog_cut(uint64_t *last, const char *path, const char *dropped_path, uint64_t step, uint64_t epochs,
-                          mla_error *error) {
-    bool change = false;
-    reader in = {.stream = fopen(path, "re"), .path = path, .limit = step, .epochs = epochs};
-    *last = 0;
-    if (!in.stream)
-        return errno == ENOENT ? MLA_OK : mla_fail(error, MLA_IO, "%s: could not be opened: %s", path, strerror(errno));
-    mla_status status = survey(&in, &change, last, error);
-    if (status == MLA_OK && change) status = rewrite(&in, dropped_path, error);
-    fclose(in.stream);
-    free(in.text);
+static mla_status open_and_survey(reader *in, bool *change, mla_log_cut *cut, mla_error *error) {
+    *change = false;
+    cut->last = 0;
+    in->path = cut->path;
+    in->stream = fopen(cut->path, "re");
+    if (in->stream) return survey(in, change, &cut->last, error);
+    return errno == ENOENT ? MLA_OK : mla_fail(error, MLA_IO, "%s: could not be opened: %s", cut->path, strerror(errno));
+}
+
+mla_status mla_runlog_cut(mla_log_cut *cuts, size_t count, uint64_t step, uint64_t epochs, mla_error *error) {
+    reader in[MLA_LOG_CUTS_MAX] = {0};
+    bool change[MLA_LOG_CUTS_MAX];
+    mla_status status = MLA_OK;
+    MLA_REQUIRE(count <= MLA_LOG_CUTS_MAX, "%zu logs are cut at once", count);
+    for (size_t i = 0; i < count && status == MLA_OK; i++) {
+        in[i].limit = step;
+        in[i].epochs = epochs;
+        status = open_and_survey(&in[i], &change[i], &cuts[i], error);
+    }
+    for (size_t i = 0; i < count && status == MLA_OK; i++)
+        if (change[i]) status = rewrite(&in[i], cuts[i].dropped_path, error);
+    for (size_t i = 0; i < count; i++) {
+        if (in[i].stream) fclose(in[i].stream);
+        free(in[i].text);
+    }
     return status;
 }

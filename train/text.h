@@ -1,8 +1,9 @@
-/* Numbers as text that mean the same in every locale. */
+/* Numbers as text that mean the same in every locale, and text that is UTF-8. */
 #ifndef MLA_TRAIN_TEXT_H
 #define MLA_TRAIN_TEXT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum { MLA_NUMBER_BYTES = 40 };
 
@@ -19,5 +20,14 @@ void mla_number_hex(char out[MLA_NUMBER_BYTES], double value);
 
 /* Reads what mla_number_hex wrote; false when the text is anything else than one number. */
 bool mla_number_read(double *value, const char *text);
+
+/* Bytes (1 to 4) of the UTF-8 character at `text`, of which `left` > 0 bytes are there; 0 if it is none (also for
+ * surrogates and longer forms than needed). */
+size_t mla_utf8_length(const char *text, size_t left);
+bool mla_is_utf8(const char *text);
+
+/* Makes any bytes fit for a message: those that are not UTF-8, and control characters, become \xNN.  What does not fit
+ * into `out_bytes` is left out, whole characters at a time. */
+void mla_text_escape(char *out, size_t out_bytes, const char *text);
 
 #endif

@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <inttypes.h>
+#include <libgen.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,6 +206,13 @@ static mla_status write_epoch(mla_run *run, mla_epoch_record *record, double eva
     return status;
 }
 
+/* A run that goes on in a new folder, or keeps a best checkpoint from now on, has no file for the best result yet. */
+static bool has_best(const mla_run *run) {
+    char path[MLA_PATH_BYTES + 64];
+    snprintf(path, sizeof path, "%s/checkpoints/best.safetensors", run->folder);
+    return !run->config.checkpoint.best || access(path, F_OK) == 0;
+}
+
 static bool due(uint64_t count, int every) { return every > 0 && count % (uint64_t)every == 0; }
 
 static mla_status finish_epoch(mla_run *run, mla_train_summary *summary, mla_error *error) {
@@ -229,7 +237,7 @@ static mla_status finish_epoch(mla_run *run, mla_train_summary *summary, mla_err
     if (status == MLA_OK) status = write_epoch(run, &record, mla_seconds() - evaluation_start, error);
     if (status != MLA_OK) return status;
     const uint64_t correct = record.has_ema ? record.ema_test_correct : record.test_correct;
-    const bool best = record.test_images && (c->best_epoch == 0 || correct > c->best_correct);
+    const bool best = record.test_images && (c->best_epoch == 0 || correct > c->best_correct || !has_best(run));
     if (best) {
         c->best_correct = correct;
         c->best_images = record.test_images;
@@ -307,18 +315,24 @@ static mla_status write_parameter_table(const mla_run *run, mla_error *error) {
         for (int d = 0; d < p->ndim; d++) fprintf(file, d ? "x%zu" : "%zu", p->shape[d]);
         fprintf(file, "\t%zu\t%s\n", p->count, p->decay ? "decay" : "no decay");
     }
-    fclose(file);
-    const mla_status status = mla_file_write(path, text, bytes, error);
+    const bool whole = !ferror(file) & !fclose(file);
+    const mla_status status = whole ? mla_file_write(path, text, bytes, error)
+                                    : mla_fail(error, MLA_NO_MEMORY, "out of memory for the table of parameters");
     free(text);
     free(path);
     return status;
 }
 
-static bool holds_log(const mla_run *run) {
-    char *path = mla_path_join(run->folder, "log.jsonl");
-    const bool found = path && access(path, F_OK) == 0;
-    free(path);
-    return found;
+/* Whether a checkpoint is one of the run folder's own. */
+static bool stands_in(const mla_run *run, const char *checkpoint) {
+    char *expected = mla_path_join(run->folder, "checkpoints"), *copy = strdup(checkpoint);
+    char *own = expected ? realpath(expected, NULL) : NULL, *its = copy ? realpath(dirname(copy), NULL) : NULL;
+    const bool same = own && its && !strcmp(own, its);
+    free(expected);
+    free(copy);
+    free(own);
+    free(its);
+    return same;
 }
 
 /* Keys such as train.epochs may have changed: the run folder tells what is in force now. */
@@ -338,9 +352,9 @@ static mla_status check_space(const mla_run *run, mla_error *error) {
     return mla_file_space(run->folder, files * buffers * mla_run_params(run)->size * sizeof(real), error);
 }
 
-/* A run goes on in its folder; from a checkpoint that is given by name also in a new one. */
+/* A run goes on in its own folder; from another run's checkpoint it goes on in a new one, and never over a third. */
 static mla_status open_log(mla_run *run, const mla_train_options *options, mla_error *error) {
-    const bool go_on = options->resume && (!options->checkpoint || holds_log(run));
+    const bool go_on = options->resume && (!options->checkpoint || stands_in(run, options->checkpoint));
     char *text = mla_config_text(&run->config);
     if (!text) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the config's text");
     mla_status status = go_on ? mla_runlog_resume(&run->log, run->folder, run->counters.step, run->counters.epoch, error)

@@ -29,7 +29,7 @@ typedef struct mla_train_summary {
 } mla_train_summary;
 
 /* Runs to the end, to train.max_steps, or to the first interrupt (MLA_INTERRUPTED, after a checkpoint).  Progress and
- * notes go to stderr.  Nothing is created before config, data, model and memory have been found in order. */
+ * notes go to stderr.  Nothing is created before config, data, model and disk space have been found in order. */
 MLA_MUST_CHECK mla_status mla_train(const mla_train_options *options, mla_train_summary *summary, mla_error *error);
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "autograd/ops.h"
 #include "autograd/ops/reflection.h"
+#include "core/vmath.h"
 
 enum { X, VECTORS };
 enum { MAX_REFLECTIONS = 64 };
@@ -69,11 +70,6 @@ static real dot(const real *restrict a, const real *restrict b, size_t n) {
     return sum;
 }
 
-static void add_scaled(real *restrict y, real factor, const real *restrict x, size_t n) {
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) y[i] += factor * x[i];
-}
-
 /* out = s T, or s T^T. */
 static void times_factor(real *out, const real *s, const real *t, size_t r, bool transpose) {
     for (size_t j = 0; j < r; j++) {
@@ -95,7 +91,7 @@ static void forward(mla_op_args *args) {
         for (size_t j = 0; j < r; j++) s[j] = dot(in, p.unit + j * channels, channels);
         times_factor(st, s, p.t, r, false);
         memcpy(y, in, channels * sizeof(real));
-        for (size_t j = 0; j < r; j++) add_scaled(y, -st[j], p.unit + j * channels, channels);
+        for (size_t j = 0; j < r; j++) mla_vec_add(channels, y, -st[j], p.unit + j * channels);
     }
 }
 
@@ -120,12 +116,12 @@ static void vector_gradient(const mla_op_args *args, real *du, const real *kx, c
     for (size_t j = 0; j < r; j++) {
         real *row = du + j * channels;
         for (size_t l = 0; l < r; l++) {
-            add_scaled(row, -p.t[j * r + l], kx + l * channels, channels);
-            add_scaled(row, symmetric[j * r + l], p.unit + l * channels, channels);
+            mla_vec_add(channels, row, -p.t[j * r + l], kx + l * channels);
+            mla_vec_add(channels, row, symmetric[j * r + l], p.unit + l * channels);
         }
         const real along = dot(row, p.unit + j * channels, channels);
-        add_scaled(row, -along, p.unit + j * channels, channels);
-        add_scaled(args->din[VECTORS].data + j * channels, p.inverse[j], row, channels);
+        mla_vec_add(channels, row, -along, p.unit + j * channels);
+        mla_vec_add(channels, args->din[VECTORS].data + j * channels, p.inverse[j], row);
     }
 }
 
@@ -143,12 +139,12 @@ static void backward(mla_op_args *args) {
         times_factor(st, s, p.t, r, false);
         if (dx->data) {
             real *out = dx->data + row_offset(dx, n);
-            add_scaled(out, 1, dy, channels);
-            for (size_t j = 0; j < r; j++) add_scaled(out, -kt[j], p.unit + j * channels, channels);
+            mla_vec_add(channels, out, 1, dy);
+            for (size_t j = 0; j < r; j++) mla_vec_add(channels, out, -kt[j], p.unit + j * channels);
         }
         for (size_t j = 0; args->din[VECTORS].data && j < r; j++) {
-            add_scaled(du + j * channels, -st[j], dy, channels);
-            add_scaled(kx + j * channels, k[j], in, channels);
+            mla_vec_add(channels, du + j * channels, -st[j], dy);
+            mla_vec_add(channels, kx + j * channels, k[j], in);
             for (size_t l = 0; l < r; l++) sk[j * r + l] += s[j] * k[l];
         }
     }

@@ -26,7 +26,7 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
     const attributes *attr = args->attr;
     MLA_REQUIRE(x->ndim == 3 && x->shape[1] == attr->height * attr->width && w->ndim == 4 && mla_tensor_contiguous(w) &&
                     w->shape[0] == x->shape[2] && w->shape[1] == 1 && w->shape[2] == w->shape[3] && w->shape[3] % 2 == 1 &&
-                    mla_tensor_count(b) == x->shape[2],
+                    b->data && mla_tensor_count(b) == x->shape[2],
                 "depthwise_conv: x %s on a grid of %zu x %zu, weight %s, bias %s", mla_shape_text(x), attr->height,
                 attr->width, mla_shape_text(w), mla_shape_text(b));
     MLA_REQUIRE(!r->data || (mla_tensor_same_shape(x, r) && mla_tensor_contiguous(r)), "depthwise_conv: x %s, residual %s",
@@ -145,7 +145,7 @@ static void backward(mla_op_args *args) {
     if (args->din[WEIGHT].data)
         for (size_t c = 0; c < channels; c++)
             for (size_t t = 0; t < taps; t++) args->din[WEIGHT].data[c * taps + t] += dfilter[t * channels + c];
-    if (args->din[BIAS].data) mla_vec_add_rows(x->shape[0] * tokens, channels, args->din[BIAS].data, dy);
+    if (args->din[BIAS].data) mla_vec_add_rows(x->shape[0] * tokens, channels, args->din[BIAS].data, dy, channels, filter);
     if (args->din[RESIDUAL].data) mla_vec_add(mla_tensor_count(x), args->din[RESIDUAL].data, 1, dy);
 }
 

@@ -1,7 +1,7 @@
-/* linear: y = activation(x W^T + b) + residual.
+/* linear: y = x W^T + b + residual, or gelu(x W^T + b).
  *
  *   a = x W^T + b        x (rows, in), W (out, in), b (out)
- *   y = a + residual     or, with GELU, y = a Phi(a) + residual
+ *   y = a + residual     or, with GELU, y = a Phi(a), which goes with no residual
  *   da = dy              or dy (Phi(a) + a phi(a)); that slope is what forward saves, not a itself: it costs one
  *                        exponential more there and none here
  *   dx += da W,  dW += da^T x,  db += column sums of da,  dresidual += dy
@@ -33,6 +33,7 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
                 "linear: %zu rows of %zu, residual %s", rows, out, mla_shape_text(r));
     MLA_REQUIRE(!r->data || attr->activation == MLA_IDENTITY, "linear: a residual goes with no activation");
     plan->saved = attr->activation == MLA_GELU ? rows * out : 0;
+    plan->scratch = out;
     plan->flops = 2.0 * (double)rows * (double)in * (double)out;
 }
 
@@ -68,7 +69,7 @@ static void backward(mla_op_args *args) {
         for (size_t i = 0; i < rows * out; i++) dy[i] *= args->saved[i];
     if (args->din[WEIGHT].data)
         mla_gemm(MLA_T, MLA_N, out, in, rows, 1, dy, out, x->data, x->stride, 1, args->din[WEIGHT].data, in);
-    if (args->din[BIAS].data) mla_vec_add_rows(rows, out, args->din[BIAS].data, dy);
+    if (args->din[BIAS].data) mla_vec_add_rows(rows, out, args->din[BIAS].data, dy, out, args->scratch);
     if (args->din[X].data)
         mla_gemm(MLA_N, MLA_N, rows, in, out, 1, dy, out, args->in[WEIGHT].data, in, 1, args->din[X].data,
                  args->din[X].stride);

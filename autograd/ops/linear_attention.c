@@ -99,8 +99,7 @@ static void feature_gradient(real *dx, size_t stride, const real *df, const real
     }
 }
 
-/* out (d) = sum over tokens of weight_n x_n (weight NULL: ones), in blocks whose sums are added up: rounding does not
- * grow with N. */
+/* out (d) = sum over tokens of weight_n x_n, in blocks as in mla_vec_add_rows. */
 static void token_sum(real *out, real *part, const real *x, const real *weight, size_t tokens, size_t d) {
     enum { BLOCK = 64 };
     memset(out, 0, d * sizeof(real));
@@ -108,10 +107,9 @@ static void token_sum(real *out, real *part, const real *x, const real *weight, 
         const size_t last = first + BLOCK < tokens ? first + BLOCK : tokens;
         memset(part, 0, d * sizeof(real));
         for (size_t n = first; n < last; n++) {
-            const real w = weight ? weight[n] : 1;
-            for (size_t i = 0; i < d; i++) part[i] += w * x[n * d + i];
+            mla_vec_add(d, part, weight[n], x + n * d);
         }
-        for (size_t i = 0; i < d; i++) out[i] += part[i];
+        mla_vec_add(d, out, 1, part);
     }
 }
 
@@ -133,7 +131,8 @@ static void forward_head(const mla_op_args *args, size_t image, size_t index) {
     const real mean = 1 / (real)h.tokens;
     real *y = args->out.data + image * h.tokens * y_stride + index * d;
     feature(h.fk, h.k, h.k_stride, h.tokens, d, attr->map);
-    token_sum(h.z, h.part, h.fk, NULL, h.tokens, d);
+    memset(h.z, 0, d * sizeof(real));
+    mla_vec_add_rows(h.tokens, d, h.z, h.fk, d, h.part);
     for (size_t i = 0; i < d; i++) h.z[i] *= mean;
     mla_gemm(MLA_T, MLA_N, d, d, h.tokens, mean, h.fk, d, h.v, h.v_stride, 0, h.s, d);
     feature(h.fq, h.q, h.q_stride, h.tokens, d, attr->map);

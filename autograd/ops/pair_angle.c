@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "autograd/ops.h"
+#include "core/vmath.h"
 
 enum { X, GAIN, OFFSET };
 static const double FLOOR = 1e-6;
@@ -38,7 +39,7 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
     memcpy(plan->shape, x->shape, sizeof plan->shape);
     const size_t width = x->shape[2];
     plan->saved = x->shape[0] * (width + 5 * width / 4);
-    plan->scratch = width + width / 4;
+    plan->scratch = 2 * width;
     /* A rotation of a pair counts as a product with a 2 x 2 matrix. */
     plan->flops = 4.0 * (double)mla_tensor_count(x);
 }
@@ -63,19 +64,29 @@ static image image_of(const mla_op_args *args, size_t b) {
     return m;
 }
 
-/* mu, then s; square: (2C) scratch. */
-static void token_variance(const image *m, real *square) {
+/* square[i] += sum over tokens (x_i - mu_i)^2, in blocks of tokens as in mla_vec_add_rows. */
+static void add_squares(const image *m, real *restrict square, real *restrict part) {
+    enum { BLOCK = 64 };
+    for (size_t first = 0; first < m->tokens; first += BLOCK) {
+        memset(part, 0, m->width * sizeof(real));
+        for (size_t n = first; n < m->tokens && n < first + BLOCK; n++) {
+            const real *restrict x = m->x + n * m->stride, *restrict mu = m->mu;
+#pragma omp simd
+            for (size_t i = 0; i < m->width; i++) part[i] += (x[i] - mu[i]) * (x[i] - mu[i]);
+        }
+        mla_vec_add(m->width, square, 1, part);
+    }
+}
+
+/* mu, then s; scratch: (2C) twice. */
+static void token_variance(const image *m, real *scratch) {
     const real mean = 1 / (real)m->tokens;
+    real *square = scratch, *part = scratch + m->width;
     memset(m->mu, 0, m->width * sizeof(real));
     memset(square, 0, m->width * sizeof(real));
-    for (size_t n = 0; n < m->tokens; n++)
-        for (size_t i = 0; i < m->width; i++) m->mu[i] += m->x[n * m->stride + i];
+    mla_vec_add_rows(m->tokens, m->width, m->mu, m->x, m->stride, part);
     for (size_t i = 0; i < m->width; i++) m->mu[i] *= mean;
-    for (size_t n = 0; n < m->tokens; n++)
-        for (size_t i = 0; i < m->width; i++) {
-            const real difference = m->x[n * m->stride + i] - m->mu[i];
-            square[i] += difference * difference;
-        }
+    add_squares(m, square, part);
     const real *k = square + m->width / 2;
     for (size_t i = 0; i < m->pairs; i++)
         m->variance[i] = REAL(0.25) * mean * (square[2 * i] + square[2 * i + 1] + k[2 * i] + k[2 * i + 1]);

@@ -2,7 +2,7 @@
  *
  *   H(v) = I - 2 u u^T with u = v / |v|: symmetric, orthogonal, its own inverse, the same for every scale of v.
  *
- * The length is taken in double, so that every vector a float can hold, from 1e-30 to 1e30, gives an orthogonal H.
+ * The length is taken in double, so that every vector a float can hold, from 1e-30 to 1e20, gives an orthogonal H.
  * Shorter vectors are taken as zero: H is the identity then, with zero gradient.  Because H does not depend on |v|,
  * dv = du_total / |v|, where du_total is the gradient orthogonal to u that the two operations compute.
  */

@@ -82,13 +82,15 @@ static void forward_tile(const head *h, size_t first, size_t rows) {
     real *p = h->scratch;
     scores(h, p, first, rows);
     for (size_t i = 0; i < rows; i++) {
-        real *row = p + i * h->tokens, largest = row[0], sum = 0;
+        real *row = p + i * h->tokens, largest = row[0];
+        double sum = 0;
         for (size_t j = 1; j < h->tokens; j++) largest = row[j] > largest ? row[j] : largest;
         mla_vec_exp(h->tokens, row, row, largest);
 #pragma omp simd reduction(+ : sum)
-        for (size_t j = 0; j < h->tokens; j++) sum += row[j];
-        for (size_t j = 0; j < h->tokens; j++) row[j] /= sum;
-        h->lse[first + i] = largest + (real)log((double)sum);
+        for (size_t j = 0; j < h->tokens; j++) sum += (double)row[j];
+        const real factor = (real)(1 / sum);
+        for (size_t j = 0; j < h->tokens; j++) row[j] *= factor;
+        h->lse[first + i] = largest + (real)log(sum);
     }
     mla_gemm(MLA_N, MLA_N, rows, h->d, h->tokens, 1, p, h->tokens, h->v, h->v_stride, 0, h->y + first * h->y_stride,
              h->y_stride);

@@ -10,6 +10,7 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
     plan->ndim = 2;
     plan->shape[0] = x->shape[0];
     plan->shape[1] = x->shape[2];
+    plan->scratch = x->shape[2];
 }
 
 static void forward(mla_op_args *args) {
@@ -18,8 +19,7 @@ static void forward(mla_op_args *args) {
         const real *x = args->in[0].data + b * tokens * n;
         real *y = args->out.data + b * n;
         memset(y, 0, n * sizeof(real));
-        for (size_t t = 0; t < tokens; t++)
-            for (size_t i = 0; i < n; i++) y[i] += x[t * n + i];
+        mla_vec_add_rows(tokens, n, y, x, n, args->scratch);
         for (size_t i = 0; i < n; i++) y[i] /= (real)tokens;
     }
 }
