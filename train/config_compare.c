@@ -11,7 +11,8 @@ static char *value_text(const mla_config *config, const mla_config_key *key) {
     FILE *out = open_memstream(&text, &length);
     if (!out) return NULL;
     mla_config_put_value(out, config, key);
-    if (ferror(out) | fclose(out)) {
+    const bool failed = ferror(out) != 0;
+    if (fclose(out) != 0 || failed) {
         free(text);
         return NULL;
     }

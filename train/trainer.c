@@ -315,7 +315,7 @@ static mla_status write_parameter_table(const mla_run *run, mla_error *error) {
         for (int d = 0; d < p->ndim; d++) fprintf(file, d ? "x%zu" : "%zu", p->shape[d]);
         fprintf(file, "\t%zu\t%s\n", p->count, p->decay ? "decay" : "no decay");
     }
-    const bool whole = !ferror(file) & !fclose(file);
+    const bool failed = ferror(file) != 0, whole = fclose(file) == 0 && !failed;
     const mla_status status = whole ? mla_file_write(path, text, bytes, error)
                                     : mla_fail(error, MLA_NO_MEMORY, "out of memory for the table of parameters");
     free(text);
