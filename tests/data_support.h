@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 
+#include "tests/run_suite.h"
 #include "core/rng.h"
 #include "tests/scratch.h"
 #include "train/dataset.h"
@@ -106,14 +107,6 @@ static inline void put_fixture(const char *path, const char *name, double share)
     char *data = get_fixture(name, &bytes);
     put_file(path, data, (size_t)((double)bytes * share));
     free(data);
-}
-
-static inline int run_suite(Suite *suite) {
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 /* A group whose tests each have a scratch folder. */

@@ -1,4 +1,5 @@
 #include "tests/support.h"
+#include "tests/run_suite.h"
 
 #include <stdio.h>
 
@@ -122,10 +123,5 @@ int test_main(const char *name, void (*const *cases)(TCase *), size_t count) {
         cases[i](tcase);
         suite_add_tcase(suite, tcase);
     }
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner), run = srunner_ntests_run(runner);
-    srunner_free(runner);
-    if (run == 0) fprintf(stderr, "%s: no test ran\n", name);
-    return failed || run == 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

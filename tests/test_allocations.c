@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/run_suite.h"
 #include "core/gemm.h"
 #include "optim/optimizer.h"
 #include "train/loader.h"
@@ -108,10 +109,6 @@ int main(void) {
     TCase *cases = tcase_create("training step");
     tcase_add_loop_test(cases, no_allocation_after_the_first_step, MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_MIRROR + 1);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
     mla_gemm_setup();
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }

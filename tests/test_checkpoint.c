@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "tests/run_suite.h"
 #include "core/rng.h"
 #include "tests/scratch.h"
 #include "train/checkpoint.h"
@@ -583,9 +584,5 @@ int main(void) {
     tcase_add_test(tests, newest_is_by_number);
     tcase_add_test(tests, a_kill_at_any_moment_leaves_a_good_one);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/run_suite.h"
 #include "tests/config_refusals.h"
 #include "train/config_schema.h"
 
@@ -491,9 +492,5 @@ int main(void) {
     tcase_add_test(files, base_mistakes);
     tcase_add_test(files, bad_files);
     suite_add_tcase(suite, files);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "tests/run_suite.h"
 #include "train/interrupt.h"
 
 static void (*handler_of(int number))(int) {
@@ -26,9 +27,5 @@ int main(void) {
     TCase *cases = tcase_create("signals");
     tcase_add_loop_test(cases, the_first_asks_and_the_second_ends, 0, 2);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }

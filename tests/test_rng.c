@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/run_suite.h"
 #include "core/rng.h"
 
 enum { DRAWS = 200000 };
@@ -134,9 +135,5 @@ int main(void) {
     tcase_add_test(group, uniform_fills_the_interval);
     tcase_add_test(group, normal_has_its_moments);
     suite_add_tcase(suite, group);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

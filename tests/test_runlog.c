@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "tests/run_suite.h"
 #include "tests/scratch.h"
 #include "train/checkpoint.h"
 #include "train/file.h"
@@ -570,9 +571,5 @@ int main(void) {
     tcase_add_test(tests, a_kill_at_any_moment_leaves_a_log);
     tcase_add_test(tests, prune_keeps_the_newest);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -6,6 +6,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
+#include "tests/run_suite.h"
 #include "core/rng.h"
 #include "tests/scratch.h"
 #include "train/file.h"
@@ -544,9 +545,5 @@ int main(void) {
     tcase_add_test(tests, full_disk_keeps_the_old_file);
     tcase_add_test(tests, mutations_are_refused_or_valid);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }
