@@ -66,6 +66,12 @@ mla_var mla_pair_angle(mla_tape *tape, mla_var qk, mla_var a, mla_var c, double 
 /* Both halves of the channels times X = H(u_1) ... H(u_r) in R^C.  qk (B, N, 2C) view, u (r, C) -> (B, N, 2C). */
 mla_var mla_cross_reflect(mla_tape *tape, mla_var qk, mla_var u);
 
+/* The three above in one pass over the tokens: pair_angle (a and c absent: none), cross_reflect (u absent: none), linear
+ * attention with ReLU.  qkv (B, N, 3C) view, a, c (C / 2), u (r, C) -> (B, N, C).  C must fit the vectors of this build. */
+mla_var mla_mirror_attention(mla_tape *tape, mla_var qkv, mla_var a, mla_var c, mla_var u, size_t heads, double angle_max,
+                             double eps);
+bool mla_mirror_attention_fits(size_t channels);
+
 /* Loss of each image, -sum_k t_k log softmax(logits)_k with t = (1 - smoothing) target + smoothing / K.  logits (B, K),
  * labels (B) or, if NULL, soft targets (B, K); both kept by the caller until backward is done -> (B). */
 mla_var mla_cross_entropy(mla_tape *tape, mla_var logits, const int *labels, const real *soft, double smoothing);

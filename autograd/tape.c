@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/arena.h"
+#include "core/vmath.h"
 
 #define MLA_OP(ID, name) extern const mla_op mla_op_##name;
 #include "autograd/ops.def"
@@ -58,6 +59,7 @@ struct mla_tape {
     const mla_params *params;
     const real *values;
     real *gradient;
+    const mla_param_form *forms;
     bool out_of_memory;
 };
 
@@ -77,8 +79,13 @@ void mla_tape_begin(mla_tape *tape, const mla_params *params, const real *values
     tape->params = params;
     tape->values = values;
     tape->gradient = gradient;
+    tape->forms = NULL;
     tape->out_of_memory = false;
 }
+
+void mla_tape_use_forms(mla_tape *tape, const mla_param_form *forms) { tape->forms = forms; }
+
+const mla_param_form *mla_tape_form(const mla_tape *tape, int index) { return tape->forms ? &tape->forms[index] : NULL; }
 
 void *mla_tape_alloc(mla_tape *tape, size_t bytes) {
     void *memory = tape->out_of_memory ? NULL : mla_arena_alloc(&tape->arena, bytes);
@@ -120,8 +127,9 @@ mla_var mla_tape_leaf(mla_tape *tape, mla_tensor values, real *gradient) {
 mla_var mla_tape_param(mla_tape *tape, int index) {
     MLA_REQUIRE(tape->params && index >= 0 && index < tape->params->entries, "parameter %d is not in the store", index);
     const mla_param *p = &tape->params->entry[index];
+    const real *values = tape->forms && tape->forms[index].value ? tape->forms[index].value : tape->values + p->offset;
     /* Values are never written through the tape; the tensor type has no const twin. */
-    real *data = (real *)(uintptr_t)(tape->values + p->offset);
+    real *data = (real *)(uintptr_t)values;
     const mla_var x =
         mla_tape_leaf(tape, mla_tensor_make(data, p->ndim, p->shape), tape->gradient ? tape->gradient + p->offset : NULL);
     if (x.id >= 0) tape->slots[x.id].param = index + 1;
@@ -159,6 +167,12 @@ mla_var mla_reshape(mla_tape *tape, mla_var x, int ndim, const size_t *shape) {
     return add_view(tape, x, result);
 }
 
+/* Of the second input: by convention the weight. */
+static const mla_param_form *weight_form(const mla_tape *tape, const mla_var *inputs) {
+    const int param = inputs[1].id < 0 ? 0 : get(tape, inputs[1])->param;
+    return param ? mla_tape_form(tape, param - 1) : NULL;
+}
+
 mla_var mla_record(mla_tape *tape, mla_op_id id, const mla_var *inputs, const void *attr, size_t attr_bytes) {
     return mla_record_op(tape, mla_op_get(id), inputs, attr, attr_bytes);
 }
@@ -174,6 +188,7 @@ mla_var mla_record_op(mla_tape *tape, const mla_op *op, const mla_var *inputs, c
         args.in[i] = get(tape, inputs[i])->value;
         needs_gradient |= get(tape, inputs[i])->needs_gradient;
     }
+    args.form = weight_form(tape, n.in);
     mla_op_plan plan = {0};
     n.op->plan(&args, &plan);
     size_t count = 1;
@@ -224,6 +239,13 @@ static real *take_spare(mla_tape *tape, size_t bytes) {
     return NULL;
 }
 
+/* Memory for the gradient of a slot that has none yet, uninitialised. */
+static void take_gradient(mla_tape *tape, slot *s) {
+    const size_t bytes = gradient_bytes(s);
+    s->gradient = take_spare(tape, bytes);
+    if (!s->gradient) s->gradient = mla_tape_alloc(tape, bytes);
+}
+
 /* Where x's gradient is added up, zeroed at its first use; NULL when out of memory. */
 static real *gradient_of(mla_tape *tape, mla_var x) {
     slot *s = get(tape, x);
@@ -232,19 +254,42 @@ static real *gradient_of(mla_tape *tape, mla_var x) {
         return base ? base + s->offset : NULL;
     }
     if (!s->gradient) {
-        const size_t bytes = gradient_bytes(s);
-        s->gradient = take_spare(tape, bytes);
-        if (!s->gradient) s->gradient = mla_tape_alloc(tape, bytes);
-        if (s->gradient) memset(s->gradient, 0, bytes);
+        take_gradient(tape, s);
+        if (s->gradient) memset(s->gradient, 0, gradient_bytes(s));
     }
     return s->gradient;
+}
+
+/* The gradient of input i: fresh memory if nobody has added to it yet and the operation can write it. */
+static void provide_gradient(mla_tape *tape, const node *n, int i, mla_op_args *args) {
+    slot *s = get(tape, n->in[i]);
+    if (!s->needs_gradient || n->op->passes == i + 1) return;
+    args->fresh[i] = n->op->rewrite >> i & 1 && s->base < 0 && !s->gradient;
+    if (args->fresh[i]) take_gradient(tape, s);
+    args->din[i].data = gradient_of(tape, n->in[i]);
+}
+
+/* dout is added to the gradient of the input that takes it unchanged, or becomes that gradient. */
+static void pass_gradient(mla_tape *tape, const node *n, const mla_tensor *dout) {
+    const mla_var input = n->in[n->op->passes - 1];
+    if (input.id < 0 || !get(tape, input)->needs_gradient) return;
+    slot *s = get(tape, input), *out = get(tape, n->out);
+    if (s->base < 0 && !s->gradient && gradient_bytes(s) == gradient_bytes(out)) {
+        s->gradient = out->gradient;
+        out->gradient = NULL;
+        return;
+    }
+    real *sum = gradient_of(tape, input);
+    const size_t rows = mla_tensor_rows(dout), columns = mla_tensor_columns(dout);
+    for (size_t r = 0; sum && r < rows; r++) mla_vec_add(columns, sum + r * s->value.stride, 1, dout->data + r * columns);
 }
 
 /* The gradient of a node's output is dead once the node's backward pass has run: whatever uses it comes later on the tape.
  */
 static void give_up_gradient(mla_tape *tape, mla_var out) {
     slot *s = get(tape, out);
-    if (tape->spare_count < MAX_SPARES) tape->spares[tape->spare_count++] = (spare){s->gradient, gradient_bytes(s)};
+    if (s->gradient && tape->spare_count < MAX_SPARES)
+        tape->spares[tape->spare_count++] = (spare){s->gradient, gradient_bytes(s)};
     s->gradient = NULL;
 }
 
@@ -254,14 +299,16 @@ static void run_backward(mla_tape *tape, const node *n) {
     args.dout.data = get(tape, n->out)->gradient;
     for (int i = 0; i < MLA_MAX_INPUTS; i++) {
         if (n->in[i].id < 0) continue;
-        const slot *s = get(tape, n->in[i]);
-        args.in[i] = args.din[i] = s->value;
-        args.din[i].data = s->needs_gradient ? gradient_of(tape, n->in[i]) : NULL;
+        args.in[i] = args.din[i] = get(tape, n->in[i])->value;
+        args.din[i].data = NULL;
+        provide_gradient(tape, n, i, &args);
     }
+    args.form = weight_form(tape, n->in);
     const mla_arena_mark mark = mla_arena_save(&tape->arena);
     args.scratch = mla_tape_alloc(tape, n->scratch_count * sizeof(real));
     if (!tape->out_of_memory) n->op->backward(&args);
     mla_arena_restore(&tape->arena, mark);
+    if (n->op->passes) pass_gradient(tape, n, &args.dout);
 }
 
 mla_status mla_tape_backward(mla_tape *tape, mla_var out, const real *seed, mla_error *error) {

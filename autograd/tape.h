@@ -24,7 +24,10 @@
  *   3. backward reads its inputs, its output, what it saved, and its own output's gradient, which it may use up;
  *   4. it never reads another node's gradient, and skips inputs whose gradient is absent (data == NULL);
  *   5. what backward needs belongs to the node, never to the operation or the layer: a layer may be used twice;
- *   6. operations never allocate: saved and scratch memory is asked for by the plan, from the shapes.
+ *   6. operations never allocate: saved and scratch memory is asked for by the plan, from the shapes;
+ *   7. an operation may declare one input whose gradient is dout itself (y = x + ...): the tape then passes dout on, and
+ *      backward leaves it as it is; and inputs whose gradient it can write as well as add to: when args->fresh is set for
+ *      one, its memory is uninitialised, nobody has added to it, and backward writes all of it.
  */
 #ifndef MLA_AUTOGRAD_TAPE_H
 #define MLA_AUTOGRAD_TAPE_H
@@ -48,6 +51,8 @@ typedef struct mla_op_args {
     const void *attr; /* the operation's own parameter struct */
     mla_tensor in[MLA_MAX_INPUTS], out;
     mla_tensor din[MLA_MAX_INPUTS], dout; /* backward only */
+    bool fresh[MLA_MAX_INPUTS];           /* write din instead of adding to it (law 7) */
+    const struct mla_param_form *form;    /* other forms of in[1], when it is a parameter that has them; or NULL */
     real *saved, *scratch;
 } mla_op_args;
 
@@ -64,6 +69,8 @@ typedef struct mla_op {
     void (*plan)(const mla_op_args *args, mla_op_plan *plan); /* also checks the shapes (MLA_REQUIRE) */
     void (*forward)(mla_op_args *args);
     void (*backward)(mla_op_args *args);
+    int passes;       /* law 7: the input whose gradient is dout, counted from 1; 0: none */
+    unsigned rewrite; /* law 7: bit i is set when input i's gradient may come fresh */
 } mla_op;
 
 /* The one list of operations: enum, names and table come from ops.def. */
@@ -83,6 +90,17 @@ void mla_tape_free(mla_tape *tape);
 /* Starts anew.  `values` is a flat buffer in the layout of *params (its own or an average); `gradient` likewise, added
  * to by backward, or NULL for forward only.  params may be NULL when no parameter is used. */
 void mla_tape_begin(mla_tape *tape, const mla_params *params, const real *values, real *gradient);
+
+/* Forms of a parameter made once a step for all shards (layers/prepared.h). */
+typedef struct mla_param_form {
+    const real *value;              /* stands for the flat buffer's values; NULL: those */
+    const real *forward, *backward; /* of a matrix W (n, k): panels of W^T (k, n) and of W (n, k); NULL: made at each use */
+} mla_param_form;
+
+/* From now to the next begin parameters are taken in these forms: one a parameter of the store, kept by the caller. */
+void mla_tape_use_forms(mla_tape *tape, const mla_param_form *forms);
+/* The form of parameter `index`, or NULL. */
+const mla_param_form *mla_tape_form(const mla_tape *tape, int index);
 
 /* A constant: values that need no gradient.  The caller keeps them until the next begin. */
 mla_var mla_tape_input(mla_tape *tape, mla_tensor values);

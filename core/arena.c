@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "core/memory.h"
 #include "core/real.h"
 
 struct mla_arena_chunk {
@@ -17,7 +18,7 @@ enum { FIRST_CHUNK_BYTES = 1 << 20 };
 static size_t round_up(size_t bytes) { return (bytes + MLA_ALIGN_BYTES - 1) / MLA_ALIGN_BYTES * MLA_ALIGN_BYTES; }
 
 static mla_arena_chunk *chunk_new(mla_arena *arena, size_t capacity) {
-    mla_arena_chunk *chunk = aligned_alloc(MLA_ALIGN_BYTES, sizeof(mla_arena_chunk) + capacity);
+    mla_arena_chunk *chunk = mla_memory_new(sizeof(mla_arena_chunk) + capacity);
     if (!chunk) return NULL;
     arena->allocations++;
     *chunk = (mla_arena_chunk){.capacity = capacity};

@@ -41,7 +41,8 @@ typedef struct mla_param {
     size_t shape[MLA_MAX_DIMS];
     size_t offset, count; /* in reals; offset is a multiple of MLA_ALIGN_REALS */
     mla_init init;
-    bool decay; /* weight decay applies */
+    bool decay;  /* weight decay applies */
+    bool matrix; /* the weight of a linear map, (shape[0], count / shape[0]) row by row */
 } mla_param;
 
 typedef struct mla_params {
@@ -56,6 +57,11 @@ typedef struct mla_params {
 /* Declares a parameter and returns its index.  Out of memory is remembered and told by mla_params_allocate;
  * the index is then -1. */
 int mla_params_add(mla_params *params, const char *name, int ndim, const size_t *shape, mla_init init, bool decay);
+
+/* Marks a parameter as the matrix of a linear map; an index of -1 (out of memory) is passed over. */
+static inline void mla_params_mark_matrix(mla_params *params, int index) {
+    if (index >= 0) params->entry[index].matrix = true;
+}
 
 /* Allocates the weights (zeros).  No parameter may be added afterwards. */
 MLA_MUST_CHECK mla_status mla_params_allocate(mla_params *params, mla_error *error);

@@ -57,13 +57,19 @@ static void mirror_declare(mla_attention *layer, mla_params *params, const char 
 /* The block isometry stands in the projection already (project). */
 static mla_var mirror_core(const mla_attention *layer, mla_tape *tape, mla_var qkv) {
     const size_t channels = layer->channels;
+    const bool turns = layer->angle_a >= 0, reflects = layer->cross_v >= 0;
+    if (!turns && !reflects) return relu_core(layer, tape, qkv);
+    const mla_var a = turns ? mla_tape_param(tape, layer->angle_a) : MLA_NO_VAR;
+    const mla_var c = turns ? mla_tape_param(tape, layer->angle_c) : MLA_NO_VAR;
+    const mla_var u = reflects ? mla_tape_param(tape, layer->cross_v) : MLA_NO_VAR;
+    const double angle_max = layer->spec.mirror.angle_max, eps = layer->spec.eps;
+    if (mla_mirror_attention_fits(channels)) return mla_mirror_attention(tape, qkv, a, c, u, layer->heads, angle_max, eps);
+    /* Step by step where the channels do not fill whole vectors. */
     mla_var qk = mla_columns(tape, qkv, 0, 2 * channels);
-    if (layer->angle_a >= 0)
-        qk = mla_pair_angle(tape, qk, mla_tape_param(tape, layer->angle_a), mla_tape_param(tape, layer->angle_c),
-                            layer->spec.mirror.angle_max);
-    if (layer->cross_v >= 0) qk = mla_cross_reflect(tape, qk, mla_tape_param(tape, layer->cross_v));
+    if (turns) qk = mla_pair_angle(tape, qk, a, c, angle_max);
+    if (reflects) qk = mla_cross_reflect(tape, qk, u);
     return mla_linear_attention(tape, mla_columns(tape, qk, 0, channels), mla_columns(tape, qk, channels, channels),
-                                third(layer, tape, qkv, 2), layer->heads, MLA_FEATURE_RELU, layer->spec.eps);
+                                third(layer, tape, qkv, 2), layer->heads, MLA_FEATURE_RELU, eps);
 }
 
 static const kind_row kinds[] = {
@@ -101,9 +107,11 @@ mla_attention mla_attention_declare(mla_params *params, const char *prefix, size
 }
 
 /* x (B, N, C) -> qkv (B, N, 3C).  The mirror's block isometry is the same for every token, so it is applied to the
- * projection's weight and bias. */
+ * projection's weight and bias: here, unless that has been done for all shards (layers/prepared.h). */
 static mla_var project(const mla_attention *layer, mla_tape *tape, mla_var x) {
-    if (layer->block_v < 0) return mla_linear_forward(&layer->qkv, tape, x, MLA_NO_VAR, MLA_IDENTITY);
+    const mla_param_form *form = mla_tape_form(tape, layer->qkv.weight);
+    if (layer->block_v < 0 || (form && form->value))
+        return mla_linear_forward(&layer->qkv, tape, x, MLA_NO_VAR, MLA_IDENTITY);
     const mla_var v = mla_tape_param(tape, layer->block_v);
     const mla_var weight = mla_block_reflect(tape, mla_tape_param(tape, layer->qkv.weight), v);
     const mla_var bias =

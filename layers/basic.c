@@ -15,6 +15,7 @@ mla_linear_layer mla_linear_declare(mla_params *params, const char *prefix, size
     if (scale <= 0) scale = 1 / sqrt((double)in);
     mla_linear_layer layer = {.bias = -1};
     layer.weight = declare(params, prefix, "weight", 2, (size_t[]){out, in}, (mla_init){MLA_INIT_NORMAL, scale}, true);
+    mla_params_mark_matrix(params, layer.weight);
     if (bias) layer.bias = declare(params, prefix, "bias", 1, &out, (mla_init){MLA_INIT_CONSTANT, 0}, false);
     return layer;
 }

@@ -62,6 +62,7 @@ mla_stage mla_stage_declare(mla_params *params, const char *prefix, const mla_mo
     const mla_init init = {MLA_INIT_NORMAL, 1 / sqrt((double)(channels_in * patch * patch))};
     snprintf(name, sizeof name, "%spatch_embed.proj.weight", prefix);
     stage.embed.weight = mla_params_add(params, name, 4, (size_t[]){channels, channels_in, patch, patch}, init, true);
+    mla_params_mark_matrix(params, stage.embed.weight);
     snprintf(name, sizeof name, "%spatch_embed.proj.bias", prefix);
     stage.embed.bias = mla_params_add(params, name, 1, &channels, (mla_init){MLA_INIT_CONSTANT, 0}, false);
     snprintf(name, sizeof name, "%spatch_embed.norm", prefix);

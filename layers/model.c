@@ -13,6 +13,7 @@ struct mla_model {
     mla_params params;
     mla_stage stages[MLA_MAX_STAGES];
     mla_block *blocks;
+    size_t block_count;
     mla_norm_layer norm;
     mla_linear_layer head;
 };
@@ -87,6 +88,7 @@ mla_status mla_model_new(mla_model **out, const mla_model_spec *spec, mla_error 
         return mla_fail(error, MLA_NO_MEMORY, "out of memory for a model of %zu blocks", blocks);
     }
     model->spec = *spec;
+    model->block_count = blocks;
     declare(model);
     status = mla_params_allocate(&model->params, error);
     if (status != MLA_OK) {
@@ -107,6 +109,11 @@ void mla_model_free(mla_model *model) {
 mla_params *mla_model_params(mla_model *model) { return &model->params; }
 
 const mla_model_spec *mla_model_get_spec(const mla_model *model) { return &model->spec; }
+
+const mla_block *mla_model_blocks(const mla_model *model, size_t *count) {
+    *count = model->block_count;
+    return model->blocks;
+}
 
 mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images, const mla_forward *forward) {
     mla_var x = images;

@@ -26,6 +26,9 @@ void mla_model_free(mla_model *model); /* NULL is allowed */
 mla_params *mla_model_params(mla_model *model); /* owned by the model */
 const mla_model_spec *mla_model_get_spec(const mla_model *model);
 
+/* The transformer blocks of all stages in order, the model's. */
+const mla_block *mla_model_blocks(const mla_model *model, size_t *count);
+
 /* Images (B, 3, S, S), normalised -> logits (B, classes). */
 mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images, const mla_forward *forward);
 

@@ -413,8 +413,8 @@ typedef struct planted {
     mla_status expected;
 } planted;
 
-#define SQUARE(backward)                                                                                                    \
-    { "square", square_plan, square_forward, backward }
+#define SQUARE(pass)                                                                                                        \
+    { .name = "square", .plan = square_plan, .forward = square_forward, .backward = pass }
 static const planted mistakes[] = {
     {SQUARE(right), false, MLA_OK},
     {SQUARE(right), true, MLA_OK},

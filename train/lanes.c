@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/memory.h"
+#include "layers/prepared.h"
+
 /* What a thread works with. */
 typedef struct worker {
     mla_tape *tape;
@@ -22,6 +25,7 @@ typedef struct shard_sum {
 
 struct mla_engine {
     const mla_model *model;
+    mla_prepared *prepared;
     mla_engine_options options;
     worker *workers;
     /* The tree: node 1 is the root, node i has children 2i and 2i + 1, lane l is node lanes + l.  A finished subtree
@@ -74,6 +78,10 @@ mla_status mla_engine_new(mla_engine **out, const mla_model *model, const mla_en
     e->workers = calloc((size_t)options->threads, sizeof *e->workers);
     e->node = calloc(2 * (size_t)options->lanes, sizeof *e->node);
     e->idle = calloc((size_t)options->lanes, sizeof *e->idle);
+    if (mla_prepared_new(&e->prepared, model, error) != MLA_OK) {
+        mla_engine_free(e);
+        return MLA_NO_MEMORY;
+    }
     bool enough = e->workers && e->node && e->idle;
     for (int t = 0; enough && t < options->threads; t++) enough = worker_allocate(&e->workers[t], e);
     if (!enough) {
@@ -95,6 +103,7 @@ void mla_engine_free(mla_engine *e) {
         free(e->workers[t].pixels);
     }
     omp_destroy_lock(&e->lock);
+    mla_prepared_free(e->prepared);
     free(e->workers);
     free(e->node);
     free(e->idle);
@@ -116,7 +125,7 @@ static mla_status reserve(mla_engine *e, size_t shards, bool gradients, mla_erro
         const size_t size = params_of(e)->size;
         e->buffer_count = buffers_needed(&e->options);
         /* Pages are only taken by buffers that come to be used. */
-        e->buffers = aligned_alloc(MLA_ALIGN_BYTES, (size_t)e->buffer_count * size * sizeof(real));
+        e->buffers = mla_memory_new((size_t)e->buffer_count * size * sizeof(real));
         e->allocations++;
         if (!e->buffers)
             return mla_fail(error, MLA_NO_MEMORY, "out of memory for %d gradient buffers of %.1f MiB", e->buffer_count,
@@ -191,6 +200,7 @@ static mla_status run_shard(mla_engine *e, worker *w, const job *j, shard_sum *s
         j->source->load(j->source->context, j->first, j->count, w->images, w->labels, w->samples, w->pixels, error);
     if (status != MLA_OK) return status;
     mla_tape_begin(w->tape, params_of(e), j->values, j->gradient);
+    mla_prepared_use(e->prepared, w->tape);
     const mla_forward forward = {j->gradient != NULL, j->source->seed, j->source->epoch, w->samples};
     const mla_var x = mla_tape_input(w->tape, mla_tensor_make(w->images, 4, (size_t[]){j->count, 3, side, side}));
     const mla_var logits = mla_model_forward(e->model, w->tape, x, &forward);
@@ -306,6 +316,7 @@ mla_status mla_engine_gradient(mla_engine *e, const mla_image_source *source, si
     const mla_status status = reserve(e, shards, true, error);
     if (status != MLA_OK) return status;
     const job whole = {.source = source, .batch = count, .values = params_of(e)->value, .smoothing = label_smoothing};
+    mla_prepared_update(e->prepared, whole.values, e->options.threads);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(e->options.threads)
     for (int lane = 0; lane < e->options.lanes; lane++) run_lane(e, &e->workers[omp_get_thread_num()], &whole, (size_t)lane);
     if (e->failed) return told_error(e, error);
@@ -313,6 +324,7 @@ mla_status mla_engine_gradient(mla_engine *e, const mla_image_source *source, si
     add_sums(e, shards, result);
     if (result->images == 0) return MLA_OK;
     result->gradient = e->node[1];
+    mla_prepared_gradient(e->prepared, whole.values, result->gradient);
     result->scale = (double)count / (double)result->images;
     return MLA_OK;
 }
@@ -322,6 +334,7 @@ mla_status mla_engine_evaluate(mla_engine *e, const mla_image_source *source, si
     const size_t shard = (size_t)e->options.shard, shards = (count + shard - 1) / shard;
     const mla_status status = reserve(e, shards, false, error);
     if (status != MLA_OK) return status;
+    mla_prepared_update(e->prepared, values, e->options.threads);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(e->options.threads)
     for (size_t s = 0; s < shards; s++) {
         if (not_needed(e, s)) continue;
@@ -345,7 +358,7 @@ mla_status mla_engine_evaluate(mla_engine *e, const mla_image_source *source, si
 }
 
 size_t mla_engine_peak_bytes(const mla_engine *e) {
-    size_t bytes = (size_t)e->buffer_count * params_of(e)->size * sizeof(real);
+    size_t bytes = (size_t)e->buffer_count * params_of(e)->size * sizeof(real) + mla_prepared_bytes(e->prepared);
     for (int t = 0; t < e->options.threads; t++) bytes += mla_tape_peak_bytes(e->workers[t].tape);
     return bytes;
 }

@@ -10,25 +10,36 @@
  *
  * A reflection is its own inverse: backward rebuilds each X from the output, nothing is saved.
  */
+#include "autograd/ops/block_reflect.h"
+
 #include <string.h>
 
 #include "autograd/ops.h"
 #include "autograd/ops/reflection.h"
+#include "core/vmath.h"
 
 enum { WEIGHT, VECTORS };
 
-static size_t row_length(const mla_tensor *w) { return w->ndim == 1 ? 1 : mla_tensor_columns(w); }
+static mla_block_fold fold_of(const mla_op_args *args) {
+    const mla_tensor *w = &args->in[WEIGHT], *v = &args->in[VECTORS];
+    return (mla_block_fold){.blocks = v->shape[0] * v->shape[1],
+                            .reflections = v->shape[2],
+                            .width = v->shape[3],
+                            .columns = w->ndim == 1 ? 1 : mla_tensor_columns(w)};
+}
 
 static void plan(const mla_op_args *args, mla_op_plan *plan) {
     const mla_tensor *w = &args->in[WEIGHT], *v = &args->in[VECTORS];
     MLA_REQUIRE(w->ndim <= 2 && mla_tensor_contiguous(w) && v->ndim == 4 && mla_tensor_contiguous(v) &&
                     w->shape[0] % 3 == 0 && v->shape[0] * v->shape[1] * v->shape[3] == w->shape[0] / 3,
                 "block_reflect: weight %s, vectors %s", mla_shape_text(w), mla_shape_text(v));
+    const mla_block_fold fold = fold_of(args);
     plan->ndim = w->ndim;
     memcpy(plan->shape, w->shape, sizeof plan->shape);
-    const size_t b = v->shape[3], k = row_length(w);
-    plan->scratch = 2 * b * k + 2 * k + 2 * b;
+    plan->scratch = mla_block_fold_scratch(&fold);
 }
+
+size_t mla_block_fold_scratch(const mla_block_fold *f) { return f->width * f->columns + 2 * f->columns + 2 * f->width; }
 
 /* out (K) = u^T X, X (b, K). */
 static void project(real *restrict out, const real *restrict u, const real *restrict x, size_t b, size_t k) {
@@ -43,16 +54,15 @@ static void reflect(real *restrict x, const real *restrict u, const real *restri
         for (size_t j = 0; j < k; j++) x[i * k + j] -= 2 * u[i] * s[j];
 }
 
-static void forward(mla_op_args *args) {
-    const mla_tensor *w = &args->in[WEIGHT], *v = &args->in[VECTORS];
-    const size_t blocks = v->shape[0] * v->shape[1], r = v->shape[2], b = v->shape[3], k = row_length(w);
-    real *u = args->scratch, *s = u + b;
-    memcpy(args->out.data, w->data, w->shape[0] * k * sizeof(real));
-    for (size_t block = 0; block < blocks; block++)
-        for (size_t i = 0; i < r; i++) {
-            mla_reflection_unit(u, v->data + (block * r + i) * b, b);
+void mla_block_fold_rows(const mla_block_fold *f, real *out, const real *w, const real *v, real *scratch) {
+    const size_t b = f->width, k = f->columns;
+    real *u = scratch, *s = u + b;
+    memcpy(out, w, 3 * f->blocks * b * k * sizeof(real));
+    for (size_t block = 0; block < f->blocks; block++)
+        for (size_t i = 0; i < f->reflections; i++) {
+            mla_reflection_unit(u, v + (block * f->reflections + i) * b, b);
             for (size_t part = 0; part < 2; part++) {
-                real *x = args->out.data + (part * blocks + block) * b * k;
+                real *x = out + (part * f->blocks + block) * b * k;
                 project(s, u, x, b, k);
                 reflect(x, u, s, b, k);
             }
@@ -72,42 +82,48 @@ static void vector_gradient(real *du, const real *u, const real *x, const real *
     }
 }
 
-/* One block of q's or k's rows: x holds the block of the output, gradient its gradient; both are worked on in place. */
-static void backward_block(const mla_op_args *args, size_t block, real *x, real *gradient) {
-    const mla_tensor *v = &args->in[VECTORS];
-    const size_t r = v->shape[2], b = v->shape[3], k = row_length(&args->in[WEIGHT]);
-    real *s = args->scratch + 2 * b * k, *g = s + k, *u = g + k, *du = u + b;
-    for (size_t i = r; i-- > 0;) {
-        const size_t offset = (block * r + i) * b;
-        const real inverse = mla_reflection_unit(u, v->data + offset, b);
+/* One block of q's or k's rows: x holds the block of the output, gradient its gradient; both are worked on in place.
+ * v and dv (or NULL): the block's. */
+static void block_gradient(const mla_block_fold *f, real *x, real *gradient, const real *v, real *dv, real *scratch) {
+    const size_t b = f->width, k = f->columns;
+    real *s = scratch, *g = s + k, *u = g + k, *du = u + b;
+    for (size_t i = f->reflections; i-- > 0;) {
+        const real inverse = mla_reflection_unit(u, v + i * b, b);
         project(s, u, x, b, k);
         reflect(x, u, s, b, k);
         project(s, u, x, b, k);
         project(g, u, gradient, b, k);
-        if (args->din[VECTORS].data) {
+        if (dv) {
             vector_gradient(du, u, x, gradient, s, g, b, k);
-            for (size_t j = 0; j < b; j++) args->din[VECTORS].data[offset + j] += du[j] * inverse;
+            for (size_t j = 0; j < b; j++) dv[i * b + j] += du[j] * inverse;
         }
         reflect(gradient, u, g, b, k);
     }
 }
 
-static void backward(mla_op_args *args) {
-    const mla_tensor *w = &args->in[WEIGHT], *v = &args->in[VECTORS];
-    const size_t blocks = v->shape[0] * v->shape[1], b = v->shape[3], k = row_length(w), size = b * k;
-    real *x = args->scratch, *gradient = x + size, *dw = args->din[WEIGHT].data;
-    for (size_t block = 0; block < 2 * blocks; block++) {
-        memcpy(x, args->out.data + block * size, size * sizeof(real));
-        memcpy(gradient, args->dout.data + block * size, size * sizeof(real));
-        backward_block(args, block % blocks, x, gradient);
-        if (dw)
-            for (size_t i = 0; i < size; i++) dw[block * size + i] += gradient[i];
+void mla_block_fold_gradient(const mla_block_fold *f, real *gradient, real *dv, const real *folded, const real *v,
+                             real *scratch) {
+    const size_t size = f->width * f->columns, vectors = f->reflections * f->width;
+    for (size_t block = 0; block < 2 * f->blocks; block++) {
+        const size_t offset = block % f->blocks * vectors;
+        memcpy(scratch, folded + block * size, size * sizeof(real));
+        block_gradient(f, scratch, gradient + block * size, v + offset, dv ? dv + offset : NULL, scratch + size);
     }
-    if (dw) /* the rows of v pass through */
-        for (size_t i = 2 * blocks * size; i < 3 * blocks * size; i++) dw[i] += args->dout.data[i];
 }
 
-const mla_op mla_op_block_reflect = {"block_reflect", plan, forward, backward};
+static void forward(mla_op_args *args) {
+    const mla_block_fold fold = fold_of(args);
+    mla_block_fold_rows(&fold, args->out.data, args->in[WEIGHT].data, args->in[VECTORS].data, args->scratch);
+}
+
+static void backward(mla_op_args *args) {
+    const mla_block_fold fold = fold_of(args);
+    mla_block_fold_gradient(&fold, args->dout.data, args->din[VECTORS].data, args->out.data, args->in[VECTORS].data,
+                            args->scratch);
+    if (args->din[WEIGHT].data) mla_vec_add(mla_tensor_count(&args->out), args->din[WEIGHT].data, 1, args->dout.data);
+}
+
+const mla_op mla_op_block_reflect = {.name = "block_reflect", .plan = plan, .forward = forward, .backward = backward};
 
 mla_var mla_block_reflect(mla_tape *tape, mla_var weight, mla_var v) {
     return mla_record(tape, MLA_OP_BLOCK_REFLECT, (mla_var[MLA_MAX_INPUTS]){weight, v, MLA_NO_VAR, MLA_NO_VAR}, NULL, 0);

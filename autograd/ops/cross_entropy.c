@@ -63,7 +63,7 @@ static void backward(mla_op_args *args) {
     }
 }
 
-const mla_op mla_op_cross_entropy = {"cross_entropy", plan, forward, backward};
+const mla_op mla_op_cross_entropy = {.name = "cross_entropy", .plan = plan, .forward = forward, .backward = backward};
 
 mla_var mla_cross_entropy(mla_tape *tape, mla_var logits, const int *labels, const real *soft, double smoothing) {
     return mla_record(tape, MLA_OP_CROSS_ENTROPY, (mla_var[MLA_MAX_INPUTS]){logits, MLA_NO_VAR, MLA_NO_VAR, MLA_NO_VAR},

@@ -10,8 +10,10 @@
  *   du is then made orthogonal to u and divided by the vector's length (reflection.h)
  *
  * r is small (2 by default), so each token's row is read once and the r products are taken while it is in cache.
- * Saved: s, U, T and the inverse lengths.
+ * Saved: s, U, T and the inverse lengths.  Models use it within mirror_attention; this is its plain twin.
  */
+#include "autograd/ops/cross_reflect.h"
+
 #include <string.h>
 
 #include "autograd/ops.h"
@@ -19,32 +21,30 @@
 #include "core/vmath.h"
 
 enum { X, VECTORS };
-enum { MAX_REFLECTIONS = 64 };
 
 static void plan(const mla_op_args *args, mla_op_plan *plan) {
     const mla_tensor *x = &args->in[X], *v = &args->in[VECTORS];
     MLA_REQUIRE(x->ndim == 3 && v->ndim == 2 && mla_tensor_contiguous(v) && x->shape[2] == 2 * v->shape[1] &&
-                    v->shape[0] <= MAX_REFLECTIONS,
+                    v->shape[0] <= MLA_MAX_REFLECTIONS,
                 "cross_reflect: qk %s, vectors %s", mla_shape_text(x), mla_shape_text(v));
     plan->ndim = 3;
     memcpy(plan->shape, x->shape, sizeof plan->shape);
     const size_t r = v->shape[0], channels = v->shape[1], rows = 2 * mla_tensor_rows(x);
-    plan->saved = rows * r + r * channels + r * r + r;
+    plan->saved = rows * r + mla_cross_saved(r, channels);
     plan->scratch = 2 * r * channels + r * r;
     plan->flops = 4.0 * (double)mla_tensor_count(x) * (double)r;
 }
 
-typedef struct saved {
-    real *s, *unit, *t, *inverse; /* (rows, r), (r, C), (r, r), (r) */
-} saved;
+size_t mla_cross_saved(size_t r, size_t channels) { return r * channels + r * r + r; }
 
-static saved saved_of(const mla_op_args *args) {
+mla_cross mla_cross_at(size_t r, size_t channels, real *saved) {
+    return (mla_cross){r, channels, saved, saved + r * channels, saved + r * channels + r * r};
+}
+
+/* Its saved values stand behind s (rows, r). */
+static mla_cross cross_of(const mla_op_args *args) {
     const size_t r = args->in[VECTORS].shape[0], channels = args->in[VECTORS].shape[1];
-    saved p = {.s = args->saved};
-    p.unit = p.s + 2 * mla_tensor_rows(&args->in[X]) * r;
-    p.t = p.unit + r * channels;
-    p.inverse = p.t + r * r;
-    return p;
+    return mla_cross_at(r, channels, args->saved + 2 * mla_tensor_rows(&args->in[X]) * r);
 }
 
 /* Row `n` of q and k in turn: token n / 2, half n % 2. */
@@ -70,26 +70,29 @@ static real dot(const real *restrict a, const real *restrict b, size_t n) {
     return sum;
 }
 
-/* out = s T, or s T^T. */
-static void times_factor(real *out, const real *s, const real *t, size_t r, bool transpose) {
-    for (size_t j = 0; j < r; j++) {
+void mla_cross_prepare(const mla_cross *c, const real *v) {
+    for (size_t j = 0; j < c->r; j++)
+        c->inverse[j] = mla_reflection_unit(c->unit + j * c->channels, v + j * c->channels, c->channels);
+    compact_factor(c->t, c->unit, c->r, c->channels);
+}
+
+void mla_cross_times_factor(const mla_cross *c, real *out, const real *s, bool transpose) {
+    for (size_t j = 0; j < c->r; j++) {
         out[j] = 0;
-        for (size_t i = 0; i < r; i++) out[j] += s[i] * (transpose ? t[j * r + i] : t[i * r + j]);
+        for (size_t i = 0; i < c->r; i++) out[j] += s[i] * (transpose ? c->t[j * c->r + i] : c->t[i * c->r + j]);
     }
 }
 
 static void forward(mla_op_args *args) {
     const mla_tensor *x = &args->in[X], *v = &args->in[VECTORS];
     const size_t r = v->shape[0], channels = v->shape[1], rows = 2 * mla_tensor_rows(x);
-    const saved p = saved_of(args);
-    for (size_t j = 0; j < r; j++)
-        p.inverse[j] = mla_reflection_unit(p.unit + j * channels, v->data + j * channels, channels);
-    compact_factor(p.t, p.unit, r, channels);
+    const mla_cross p = cross_of(args);
+    mla_cross_prepare(&p, v->data);
     for (size_t n = 0; n < rows; n++) {
         const real *in = x->data + row_offset(x, n);
-        real *y = args->out.data + n * channels, *s = p.s + n * r, st[MAX_REFLECTIONS];
+        real *y = args->out.data + n * channels, *s = args->saved + n * r, st[MLA_MAX_REFLECTIONS];
         for (size_t j = 0; j < r; j++) s[j] = dot(in, p.unit + j * channels, channels);
-        times_factor(st, s, p.t, r, false);
+        mla_cross_times_factor(&p, st, s, false);
         memcpy(y, in, channels * sizeof(real));
         for (size_t j = 0; j < r; j++) mla_vec_add(channels, y, -st[j], p.unit + j * channels);
     }
@@ -107,36 +110,35 @@ static void factor_gradient(real *symmetric, const real *sk, const real *t, size
         }
 }
 
-/* Adds the rest of dU to du (which holds -(s T)^T dy), projects and scales, and adds it to dv. */
-static void vector_gradient(const mla_op_args *args, real *du, const real *kx, const real *sk) {
-    const size_t r = args->in[VECTORS].shape[0], channels = args->in[VECTORS].shape[1];
-    const saved p = saved_of(args);
-    real symmetric[MAX_REFLECTIONS * MAX_REFLECTIONS];
-    factor_gradient(symmetric, sk, p.t, r);
+/* du becomes all of dU, then is projected, scaled and added to dv. */
+void mla_cross_gradient(const mla_cross *c, real *dv, real *du, const real *kx, const real *sk) {
+    const size_t r = c->r, channels = c->channels;
+    real symmetric[MLA_MAX_REFLECTIONS * MLA_MAX_REFLECTIONS];
+    factor_gradient(symmetric, sk, c->t, r);
     for (size_t j = 0; j < r; j++) {
         real *row = du + j * channels;
         for (size_t l = 0; l < r; l++) {
-            mla_vec_add(channels, row, -p.t[j * r + l], kx + l * channels);
-            mla_vec_add(channels, row, symmetric[j * r + l], p.unit + l * channels);
+            mla_vec_add(channels, row, -c->t[j * r + l], kx + l * channels);
+            mla_vec_add(channels, row, symmetric[j * r + l], c->unit + l * channels);
         }
-        const real along = dot(row, p.unit + j * channels, channels);
-        mla_vec_add(channels, row, -along, p.unit + j * channels);
-        mla_vec_add(channels, args->din[VECTORS].data + j * channels, p.inverse[j], row);
+        const real along = dot(row, c->unit + j * channels, channels);
+        mla_vec_add(channels, row, -along, c->unit + j * channels);
+        mla_vec_add(channels, dv + j * channels, c->inverse[j], row);
     }
 }
 
 static void backward(mla_op_args *args) {
     const mla_tensor *x = &args->in[X], *dx = &args->din[X];
     const size_t r = args->in[VECTORS].shape[0], channels = args->in[VECTORS].shape[1], rows = 2 * mla_tensor_rows(x);
-    const saved p = saved_of(args);
+    const mla_cross p = cross_of(args);
     real *du = args->scratch, *kx = du + r * channels, *sk = kx + r * channels;
     memset(args->scratch, 0, (2 * r * channels + r * r) * sizeof(real));
     for (size_t n = 0; n < rows; n++) {
-        const real *in = x->data + row_offset(x, n), *dy = args->dout.data + n * channels, *s = p.s + n * r;
-        real k[MAX_REFLECTIONS], kt[MAX_REFLECTIONS], st[MAX_REFLECTIONS];
+        const real *in = x->data + row_offset(x, n), *dy = args->dout.data + n * channels, *s = args->saved + n * r;
+        real k[MLA_MAX_REFLECTIONS], kt[MLA_MAX_REFLECTIONS], st[MLA_MAX_REFLECTIONS];
         for (size_t j = 0; j < r; j++) k[j] = dot(dy, p.unit + j * channels, channels);
-        times_factor(kt, k, p.t, r, true);
-        times_factor(st, s, p.t, r, false);
+        mla_cross_times_factor(&p, kt, k, true);
+        mla_cross_times_factor(&p, st, s, false);
         if (dx->data) {
             real *out = dx->data + row_offset(dx, n);
             mla_vec_add(channels, out, 1, dy);
@@ -148,10 +150,10 @@ static void backward(mla_op_args *args) {
             for (size_t l = 0; l < r; l++) sk[j * r + l] += s[j] * k[l];
         }
     }
-    if (args->din[VECTORS].data) vector_gradient(args, du, kx, sk);
+    if (args->din[VECTORS].data) mla_cross_gradient(&p, args->din[VECTORS].data, du, kx, sk);
 }
 
-const mla_op mla_op_cross_reflect = {"cross_reflect", plan, forward, backward};
+const mla_op mla_op_cross_reflect = {.name = "cross_reflect", .plan = plan, .forward = forward, .backward = backward};
 
 mla_var mla_cross_reflect(mla_tape *tape, mla_var qk, mla_var u) {
     return mla_record(tape, MLA_OP_CROSS_REFLECT, (mla_var[MLA_MAX_INPUTS]){qk, u, MLA_NO_VAR, MLA_NO_VAR}, NULL, 0);

@@ -146,10 +146,10 @@ static void backward(mla_op_args *args) {
         for (size_t c = 0; c < channels; c++)
             for (size_t t = 0; t < taps; t++) args->din[WEIGHT].data[c * taps + t] += dfilter[t * channels + c];
     if (args->din[BIAS].data) mla_vec_add_rows(x->shape[0] * tokens, channels, args->din[BIAS].data, dy, channels, filter);
-    if (args->din[RESIDUAL].data) mla_vec_add(mla_tensor_count(x), args->din[RESIDUAL].data, 1, dy);
 }
 
-const mla_op mla_op_depthwise_conv = {"depthwise_conv", plan, forward, backward};
+const mla_op mla_op_depthwise_conv = {
+    .name = "depthwise_conv", .plan = plan, .forward = forward, .backward = backward, .passes = RESIDUAL + 1};
 
 mla_var mla_depthwise_conv(mla_tape *tape, mla_var x, mla_var weight, mla_var bias, mla_var residual, size_t height,
                            size_t width) {

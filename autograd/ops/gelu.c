@@ -25,7 +25,7 @@ static void backward(mla_op_args *args) {
     for (size_t i = 0; i < n; i++) args->din[0].data[i] += args->dout.data[i] * args->saved[i];
 }
 
-const mla_op mla_op_gelu = {"gelu", plan, forward, backward};
+const mla_op mla_op_gelu = {.name = "gelu", .plan = plan, .forward = forward, .backward = backward};
 
 mla_var mla_gelu(mla_tape *tape, mla_var x) {
     return mla_record(tape, MLA_OP_GELU, (mla_var[MLA_MAX_INPUTS]){x, MLA_NO_VAR, MLA_NO_VAR, MLA_NO_VAR}, NULL, 0);

@@ -82,7 +82,7 @@ static void backward(mla_op_args *args) {
         for (size_t j = 0; j < n; j++) args->din[BETA].data[j] += dbeta[j];
 }
 
-const mla_op mla_op_layer_norm = {"layer_norm", plan, forward, backward};
+const mla_op mla_op_layer_norm = {.name = "layer_norm", .plan = plan, .forward = forward, .backward = backward};
 
 mla_var mla_layer_norm(mla_tape *tape, mla_var x, mla_var gamma, mla_var beta, double eps) {
     return mla_record(tape, MLA_OP_LAYER_NORM, (mla_var[MLA_MAX_INPUTS]){x, gamma, beta, MLA_NO_VAR}, &(attributes){eps},

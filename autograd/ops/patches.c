@@ -82,8 +82,9 @@ static void backward_grid(mla_op_args *args) {
     if (args->din[0].data) move_all(args->din[0].data, args->dout.data, args, false, true);
 }
 
-const mla_op mla_op_patches = {"patches", plan_image, forward_image, backward_image};
-const mla_op mla_op_patches_grid = {"patches_grid", plan_grid, forward_grid, backward_grid};
+const mla_op mla_op_patches = {.name = "patches", .plan = plan_image, .forward = forward_image, .backward = backward_image};
+const mla_op mla_op_patches_grid = {
+    .name = "patches_grid", .plan = plan_grid, .forward = forward_grid, .backward = backward_grid};
 
 mla_var mla_patches(mla_tape *tape, mla_var x, size_t patch) {
     const mla_tensor t = mla_value(tape, x);

@@ -24,14 +24,11 @@ static void forward(mla_op_args *args) {
 
 static void backward(mla_op_args *args) {
     const size_t n = mla_tensor_count(&args->in[POSITION]);
-    for (size_t b = 0; b < args->in[X].shape[0]; b++) {
-        const real *dy = args->dout.data + b * n;
-        if (args->din[X].data) mla_vec_add(n, args->din[X].data + b * n, 1, dy);
-        if (args->din[POSITION].data) mla_vec_add(n, args->din[POSITION].data, 1, dy);
-    }
+    for (size_t b = 0; args->din[POSITION].data && b < args->in[X].shape[0]; b++)
+        mla_vec_add(n, args->din[POSITION].data, 1, args->dout.data + b * n);
 }
 
-const mla_op mla_op_position = {"position", plan, forward, backward};
+const mla_op mla_op_position = {.name = "position", .plan = plan, .forward = forward, .backward = backward, .passes = X + 1};
 
 mla_var mla_position(mla_tape *tape, mla_var x, mla_var position) {
     return mla_record(tape, MLA_OP_POSITION, (mla_var[MLA_MAX_INPUTS]){x, position, MLA_NO_VAR, MLA_NO_VAR}, NULL, 0);

@@ -38,12 +38,11 @@ static void backward(mla_op_args *args) {
     for (size_t b = 0; b < images; b++) {
         const real *dy = args->dout.data + b * n;
         const real scale = attr->scale ? attr->scale[b] : 1;
-        if (args->din[X].data) mla_vec_add(n, args->din[X].data + b * n, 1, dy);
         if (args->din[BRANCH].data) mla_vec_add(n, args->din[BRANCH].data + b * n, scale, dy);
     }
 }
 
-const mla_op mla_op_residual = {"residual", plan, forward, backward};
+const mla_op mla_op_residual = {.name = "residual", .plan = plan, .forward = forward, .backward = backward, .passes = X + 1};
 
 mla_var mla_residual(mla_tape *tape, mla_var x, mla_var f, const real *scale) {
     return mla_record(tape, MLA_OP_RESIDUAL, (mla_var[MLA_MAX_INPUTS]){x, f, MLA_NO_VAR, MLA_NO_VAR}, &(attributes){scale},

@@ -128,7 +128,8 @@ static void each_tile(mla_op_args *args, void (*run)(const head *h, size_t first
 static void forward(mla_op_args *args) { each_tile(args, forward_tile); }
 static void backward(mla_op_args *args) { each_tile(args, backward_tile); }
 
-const mla_op mla_op_softmax_attention = {"softmax_attention", plan, forward, backward};
+const mla_op mla_op_softmax_attention = {
+    .name = "softmax_attention", .plan = plan, .forward = forward, .backward = backward};
 
 mla_var mla_softmax_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads) {
     return mla_record(tape, MLA_OP_SOFTMAX_ATTENTION, (mla_var[MLA_MAX_INPUTS]){q, k, v, MLA_NO_VAR}, &(attributes){heads},

@@ -33,7 +33,7 @@ static void backward(mla_op_args *args) {
             mla_vec_add(n, args->din[0].data + (b * tokens + t) * n, scale, args->dout.data + b * n);
 }
 
-const mla_op mla_op_token_mean = {"token_mean", plan, forward, backward};
+const mla_op mla_op_token_mean = {.name = "token_mean", .plan = plan, .forward = forward, .backward = backward};
 
 mla_var mla_token_mean(mla_tape *tape, mla_var x) {
     return mla_record(tape, MLA_OP_TOKEN_MEAN, (mla_var[MLA_MAX_INPUTS]){x, MLA_NO_VAR, MLA_NO_VAR, MLA_NO_VAR}, NULL, 0);
