@@ -5,12 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/rng.h"
 #include "train/cli.h"
 #include "train/loaded.h"
-#include "train/loader.h"
 #include "train/machine.h"
 #include "train/run.h"
+#include "train/stand_in.h"
 
 static const char help[] =
     "Usage: mirrorla inspect CONFIG|CKPT [OPTIONS]\n\n"
@@ -19,26 +18,6 @@ static const char help[] =
     "  --set KEY=VALUE   override a key; may be given again\n"
     "  --threads N       threads for the memory plan (default: one a core)\n"
     "  --help            this text\n";
-
-/* Number of classes without opening files, where the set says it; else the data set is asked. */
-static mla_status fill_from_data(mla_config *config, mla_error *error) {
-    config->model.image = config->data.size;
-    if (config->data.set == MLA_SET_TWINS || config->data.set == MLA_SET_CIFAR10) {
-        config->model.classes = 10;
-        return MLA_OK;
-    }
-    if (config->data.set == MLA_SET_CIFAR100) {
-        config->model.classes = 100;
-        return MLA_OK;
-    }
-    mla_dataset *dataset;
-    const mla_status status = mla_dataset_open(&dataset, &config->data, MLA_SPLIT_TRAIN, config->train.seed, error);
-    if (status != MLA_OK) return status;
-    config->model.classes = mla_dataset_get_info(dataset)->classes;
-    config->model.image = mla_dataset_get_info(dataset)->size;
-    mla_dataset_close(dataset);
-    return MLA_OK;
-}
 
 /* The last part of a parameter's name is the tensor; what stands before it is the layer. */
 static void layer_name(char out[MLA_PARAM_NAME_BYTES], const mla_params *params, int param) {
@@ -75,21 +54,6 @@ static void print_parameters(const mla_params *params) {
            params->count - decayed);
 }
 
-/* Random images stand in for data: shapes and memory do not depend on it. */
-static mla_status load_random(void *context, size_t first, size_t count, real *images, int *labels, uint64_t *samples,
-                              uint8_t *pixels, mla_error *error) {
-    const mla_model_spec *spec = context;
-    const size_t values = 3 * (size_t)spec->image * (size_t)spec->image;
-    (void)pixels, (void)error;
-    for (size_t i = 0; i < count; i++) {
-        mla_rng rng = mla_rng_stream(0, MLA_RNG_TEST, 0, first + i);
-        for (size_t j = 0; j < values; j++) images[i * values + j] = (real)(2 * mla_rng_uniform(&rng) - 1);
-        labels[i] = (int)((first + i) % (size_t)spec->classes);
-        samples[i] = first + i;
-    }
-    return MLA_OK;
-}
-
 /* One training step, to see what it takes.  More shards than lanes take no more memory; fresh weights stand in for a
  * checkpoint's, which may have diverged. */
 static mla_status print_memory(mla_model *model, const mla_config *config, int threads, mla_error *error) {
@@ -99,15 +63,19 @@ static mla_status print_memory(mla_model *model, const mla_config *config, int t
     mla_engine *engine;
     mla_status status = mla_engine_new(&engine, model, &(mla_engine_options){threads, config->train.lanes, shard}, error);
     if (status != MLA_OK) return status;
-    mla_model_spec spec = config->model;
-    const mla_image_source source = {.load = load_random, .context = &spec};
+    mla_stand_in images;
     mla_batch_result result;
-    status =
-        mla_engine_gradient(engine, &source, batch < round ? batch : round, config->train.label_smoothing, &result, error);
+    status = mla_stand_in_open(&images, config, error);
+    const mla_image_source source = mla_stand_in_source(&images);
+    if (status == MLA_OK)
+        status = mla_engine_gradient(engine, &source, batch < round ? batch : round, config->train.label_smoothing, &result,
+                                     error);
+    mla_stand_in_close(&images);
     if (status == MLA_OK) {
+        const mla_engine_memory memory = mla_engine_memory_of(engine);
         const double unit = 1048576.0, flat = (double)(mla_model_params(model)->size * sizeof(real)) / unit;
         const int buffers = 1 + (config->optim.name == MLA_ADAMW ? 2 : config->optim.momentum > 0) + (config->optim.ema > 0);
-        const double shards = (double)mla_engine_peak_bytes(engine) / unit;
+        const double shards = (double)(memory.tapes + memory.lane_gradients) / unit;
         printf("memory of a training step\n  batch %d = shards of %d images%s on %d lanes, %d threads\n",
                config->train.batch, shard, config->train.shard ? "" : " (auto)", config->train.lanes, threads);
         printf("  weights and optimiser state %8.1f MiB (%d buffers of %.1f MiB)\n", buffers * flat, buffers, flat);
@@ -159,7 +127,7 @@ static mla_status inspect_path(const char *path, const mla_cli_list *overrides, 
         }
     } else {
         status = mla_config_load(&config, path, overrides->item, overrides->count, error);
-        if (status == MLA_OK) status = fill_from_data(&config, error);
+        if (status == MLA_OK) status = mla_config_fill_from_data(&config, error);
         if (status == MLA_OK) status = mla_model_new(&loaded.model, &config.model, error);
         if (status == MLA_OK) mla_params_init(mla_model_params(loaded.model), config.train.seed);
     }

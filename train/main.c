@@ -18,6 +18,7 @@ static const command commands[] = {
     {"eval", mla_cmd_eval, "accuracy and loss of a checkpoint on a data set"},
     {"inspect", mla_cmd_inspect, "layers, shapes, parameters, FLOPs and memory of a config or checkpoint"},
     {"export", mla_cmd_export, "write a checkpoint's weights for other tools"},
+    {"bench", mla_cmd_bench, "time training steps: speed, share of the machine's peak, memory, operations"},
     {"data", mla_cmd_data, "list, verify or prepare data sets"},
     {"config", mla_cmd_config, "explain the keys of a config"},
     {"version", mla_cmd_version, "version, processor path and libraries"},

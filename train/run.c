@@ -68,18 +68,23 @@ static mla_status open_data(mla_run *run, mla_error *error) {
     return MLA_OK;
 }
 
+mla_optimizer_spec mla_run_optimizer_spec(const mla_config *config, int threads) {
+    const mla_optim_config *o = &config->optim;
+    return (mla_optimizer_spec){.kind = o->name,
+                                .weight_decay = o->weight_decay,
+                                .betas = {o->betas[0], o->betas[1]},
+                                .eps = o->eps,
+                                .momentum = o->momentum,
+                                .nesterov = o->nesterov,
+                                .ema = o->ema,
+                                .ema_warmup = o->ema_warmup,
+                                .threads = threads};
+}
+
 static mla_status make_optimizer(mla_run *run, mla_error *error) {
     const mla_optim_config *o = &run->config.optim;
     const mla_schedule_config *s = &run->config.schedule;
-    const mla_optimizer_spec spec = {.kind = o->name,
-                                     .weight_decay = o->weight_decay,
-                                     .betas = {o->betas[0], o->betas[1]},
-                                     .eps = o->eps,
-                                     .momentum = o->momentum,
-                                     .nesterov = o->nesterov,
-                                     .ema = o->ema,
-                                     .ema_warmup = o->ema_warmup,
-                                     .threads = run->threads};
+    const mla_optimizer_spec spec = mla_run_optimizer_spec(&run->config, run->threads);
     run->schedule = (mla_schedule){.kind = s->name,
                                    .lr = o->lr,
                                    .min_lr = s->min_lr,
