@@ -334,7 +334,11 @@ bool mla_tape_node(const mla_tape *tape, int i, mla_node_info *info) {
     if (i < 0 || i >= tape->node_count) return false;
     const node *n = &tape->nodes[i];
     const mla_tensor out = tape->slots[n->out.id].value;
-    *info = (mla_node_info){n->op->name, out, n->flops, (mla_tensor_count(&out) + n->saved_count) * sizeof(real),
-                            node_param(tape, i)};
+    *info = (mla_node_info){.op = n->op->name,
+                            .out = out,
+                            .flops = n->flops,
+                            .bytes = (mla_tensor_count(&out) + n->saved_count) * sizeof(real),
+                            .param = node_param(tape, i)};
+    for (int k = 0; k < MLA_MAX_INPUTS; k++) info->reads[k] = n->in[k].id < 0 ? -1 : tape->slots[n->in[k].id].param - 1;
     return true;
 }

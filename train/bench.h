@@ -128,8 +128,6 @@ int mla_bench_rows(const mla_bench_case *c, mla_bench_row rows[MLA_BENCH_ROWS]);
 
 void mla_bench_print(const mla_bench_case *cases, int count);
 json_t *mla_bench_json(const mla_bench_case *cases, int count); /* NULL when out of memory */
-/* Prints *json and gives it up; NULL, which jansson makes of running out of memory, is MLA_NO_MEMORY. */
-MLA_MUST_CHECK mla_status mla_bench_put_json(json_t *json, mla_error *error);
 
 /* ---- against the number of tokens */
 

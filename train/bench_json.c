@@ -1,5 +1,3 @@
-#include <stdio.h>
-
 #include "core/gemm.h"
 #include "core/vmath.h"
 #include "train/bench.h"
@@ -62,12 +60,4 @@ json_t *mla_bench_json(const mla_bench_case *cases, int count) {
     for (int i = 0; i < count; i++) json_array_append_new(list, case_json(&cases[i]));
     return json_pack("{s:s, s:s, s:s, s:o}", "version", MLA_VERSION, "products", mla_gemm_backend(), "vectors",
                      mla_vec_isa(), "cases", list);
-}
-
-mla_status mla_bench_put_json(json_t *json, mla_error *error) {
-    const bool printed = json && !json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(8));
-    json_decref(json);
-    if (!printed) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the results");
-    putchar('\n');
-    return MLA_OK;
 }

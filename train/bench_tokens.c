@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "train/bench.h"
+#include "train/json_out.h"
 #include "train/run.h"
 
 /* One kind at one number of tokens. */
@@ -181,7 +182,7 @@ static mla_status print_json(const table *t, mla_error *error) {
         const double tokens = crossover(t, k);
         if (tokens > 0) json_object_set_new(crossovers, kind_name(t, k), json_real(tokens));
     }
-    return mla_bench_put_json(
+    return mla_json_put(
         json_pack("{s:i, s:o, s:o}", "threads", t->options->threads, "rows", rows, "crossover_tokens", crossovers), error);
 }
 

@@ -8,6 +8,7 @@
 #include "train/bench.h"
 #include "train/cli.h"
 #include "train/interrupt.h"
+#include "train/json_out.h"
 #include "train/machine.h"
 
 static const char help[] =
@@ -166,7 +167,7 @@ static mla_status compare(const arguments *a, mla_bench_options *options, mla_er
         status = open_case(&cases[open], a, options, a->kind_count ? a->kinds[open / threads] : -1, error);
     }
     if (status == MLA_OK) status = mla_bench_measure(cases, count, options, error);
-    if (status == MLA_OK && a->json) status = mla_bench_put_json(mla_bench_json(cases, count), error);
+    if (status == MLA_OK && a->json) status = mla_json_put(mla_bench_json(cases, count), error);
     if (status == MLA_OK && !a->json) mla_bench_print(cases, count);
     for (int i = 0; i < open; i++) mla_bench_case_close(&cases[i]);
     free(cases);
