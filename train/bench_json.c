@@ -1,5 +1,5 @@
 #include "core/gemm.h"
-#include "core/vmath.h"
+#include "core/isa.h"
 #include "train/bench.h"
 #include "train/run.h"
 
@@ -59,5 +59,5 @@ json_t *mla_bench_json(const mla_bench_case *cases, int count) {
     json_t *list = json_array();
     for (int i = 0; i < count; i++) json_array_append_new(list, case_json(&cases[i]));
     return json_pack("{s:s, s:s, s:s, s:o}", "version", MLA_VERSION, "products", mla_gemm_backend(), "vectors",
-                     mla_vec_isa(), "cases", list);
+                     mla_isa_engine.name, "cases", list);
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/gemm.h"
-#include "core/vmath.h"
+#include "core/isa.h"
 #include "train/bench.h"
 #include "train/run.h"
 
@@ -24,7 +24,7 @@ static void print_subject(const mla_bench_case *c) {
     printf("step       batch %d = shards of %d images on %d lanes, %d thread%s\n", c->config.train.batch, c->shard,
            c->config.train.lanes, c->threads, c->threads == 1 ? "" : "s");
     printf("data       %s\n", data);
-    printf("products   %s\nvectors    %s\n\n", mla_gemm_backend(), mla_vec_isa());
+    printf("products   %s\nvectors    %s\n\n", mla_gemm_backend(), mla_isa_engine.name);
 }
 
 static void print_times(const mla_bench_case *c) {
