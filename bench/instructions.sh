@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Instructions of one training step, counted by callgrind: a figure that repeats, whatever else the machine does.
+# Instructions of one training step, counted by callgrind: repeats to 1e-5, whatever else the machine does.
 #
 #   bench/instructions.sh [KIND...]        default: mirror; PROGRAM names a program other than the one built for it
 #
@@ -29,7 +29,7 @@ count() {
     { cat "$work/log" >&2; exit 1; }
   rm -rf "$work/run"
   callgrind_annotate --threshold=100 --show-percs=no "$work/out" |
-    sed -nE 's/^ *([0-9,]+) +PROGRAM TOTALS$/\1 total/p; s/^ *([0-9,]+) +([^ ]*\/)?([^ ]*:[^ ]+)( \[.*)?$/\1 \3/p' | tr -d , >"$3"
+    sed -nE 's/^ *([0-9,]+) +PROGRAM TOTALS$/\1 total/p; s/^ *([0-9,]+) +([^ ]*\/)?([^ ]*:[^ ]+)( \[.*)?$/\1 \3/p' | sed "s/???://" | tr -d , >"$3"
 }
 
 echo "| attention | instructions a step, millions | function | millions | share |"
