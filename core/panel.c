@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) void tile(const int rows, const int
             sum[i][v] = start.bias ? mla_vector_load(start.bias + v * LANES) : (mla_vector){0};
             if (start.add) sum[i][v] += mla_vector_load(start.add + (size_t)i * start.add_row + v * LANES);
         }
-    /* The tile's place is asked for before the sum: it may be far away. */
+        /* The tile's place is asked for before the sum: it may be far away. */
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) __builtin_prefetch(c + (size_t)i * c_row, 1);
     for (size_t p = 0; p < k; p++, a.data += a.depth, b += depth) {
@@ -120,14 +120,6 @@ static void narrow_tile(size_t rows, size_t width, size_t k, mla_panel_left a, c
     if (width) edge_tile(rows, width, k, a, b, panels->depth, panels->padded, start, c, c_row);
 }
 
-/* The rows that the next tiles read, asked for while the present ones are worked on: they may come from far away, and
- * short rows end before the processor has seen a pattern in them. */
-static void prefetch_rows(mla_panel_left a, size_t rows, size_t k) {
-    enum { LINE = 64 / (int)sizeof(real) };
-    for (size_t i = 0; a.depth == 1 && i < rows; i++)
-        for (size_t p = 0; p < k; p += LINE) __builtin_prefetch(a.data + i * a.row + p);
-}
-
 /* Rows first_row .. + rows (a tile's) of the columns of one panel. */
 static void panel_tile(size_t first_row, size_t rows, size_t first_column, size_t n, size_t k, mla_panel_left a,
                        const mla_panels *b, mla_panel_start start, real *c, size_t c_row) {
@@ -146,8 +138,6 @@ void mla_panel_product(size_t m, size_t n, size_t k, mla_panel_left a, mla_panel
                        size_t c_row) {
     for (size_t i = 0; i < m; i += MLA_TILE_ROWS) {
         const size_t rows = m - i < MLA_TILE_ROWS ? m - i : MLA_TILE_ROWS;
-        if (m - i >= 2 * MLA_TILE_ROWS)
-            prefetch_rows((mla_panel_left){a.data + (i + MLA_TILE_ROWS) * a.row, a.row, a.depth}, MLA_TILE_ROWS, k);
         for (size_t j = 0; j < n; j += MLA_PANEL) panel_tile(i, rows, j, n, k, a, &b, start, c, c_row);
     }
 }

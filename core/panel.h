@@ -8,8 +8,6 @@
  *     real *packed = ...;                                   // mla_panel_reals(k, n)
  *     mla_panel_pack(packed, k, n, weight, 1, k);           // B = W^T, W (n, k)
  *     mla_panel_product(m, n, k, mla_rows(x, k), mla_panels_packed(packed, k), (mla_panel_start){.bias = b}, y, n);
- *
- * Every product adds its k terms in order, so a row of C has the same bits whatever other rows are asked for with it.
  */
 #ifndef MLA_CORE_PANEL_H
 #define MLA_CORE_PANEL_H

@@ -27,6 +27,22 @@ enum { MLA_LANES_PER_VECTOR = MLA_VECTOR_BYTES / (int)sizeof(real) };
 static inline mla_vector mla_vector_load(const real *p) { return *(const mla_vector *)p; }
 static inline void mla_vector_store(real *p, mla_vector v) { *(mla_vector *)p = v; }
 
+/* The sum of the entries, halves first. */
+static inline real mla_vector_sum(mla_vector v) {
+    real part[MLA_LANES_PER_VECTOR];
+#if MLA_VECTOR_BYTES == 32 && !defined(MLA_DOUBLE)
+    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+    (void)part;
+    return v[0] + v[1];
+#else
+    mla_vector_store(part, v);
+    for (int n = MLA_LANES_PER_VECTOR / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) part[i] += part[i + n];
+    return part[0];
+#endif
+}
+
 /* max(v, 0); a NaN stays one. */
 static inline mla_vector mla_vector_relu(mla_vector v) {
     const mla_vector_bits negative = v < 0;

@@ -94,6 +94,12 @@ BUILD(pair_angle_view) { return mla_pair_angle(tape, mla_columns(tape, in[0], 0,
 BUILD(cross_reflect) { return mla_cross_reflect(tape, in[0], in[1]); }
 BUILD(cross_reflect_view) { return mla_cross_reflect(tape, mla_columns(tape, in[0], 2, 8), in[1]); }
 BUILD(cross_reflect_twice) { return mla_cross_reflect(tape, mla_gelu(tape, mla_cross_reflect(tape, in[0], in[1])), in[1]); }
+BUILD(mirror) { return mla_mirror_attention(tape, in[0], in[1], in[2], in[3], c->a, 1.5, 1e-2); }
+BUILD(mirror_angle) { return mla_mirror_attention(tape, in[0], in[1], in[2], MLA_NO_VAR, c->a, 0.7, 1e-2); }
+BUILD(mirror_cross) { return mla_mirror_attention(tape, in[0], MLA_NO_VAR, MLA_NO_VAR, in[1], c->a, 0, 1e-2); }
+BUILD(mirror_view) {
+    return mla_mirror_attention(tape, mla_columns(tape, in[0], 3, 48), in[1], in[2], in[3], c->a, 1.5, 1e-2);
+}
 BUILD(cross_entropy) {
     static const int labels[] = {2, 0, 4};
     return mla_cross_entropy(tape, in[0], labels, NULL, c->smoothing);
@@ -178,6 +184,12 @@ static const gradient_case cases[] = {
     {"cross_reflect", "view of columns", cross_reflect_view, IN({3, {2, 3, 11}}, {2, {2, 4}})},
     {"cross_reflect", "more reflections than channels", cross_reflect, IN({3, {1, 1, 4}}, {2, {5, 2}})},
     {"cross_reflect", "one layer twice", cross_reflect_twice, IN({3, {1, 3, 6}}, {2, {2, 3}})},
+    {"mirror_attention", "angle and two reflections", mirror, IN({3, {2, 5, 48}}, {1, {8}}, {1, {8}}, {2, {2, 16}}), .a = 2},
+    {"mirror_attention", "angle alone", mirror_angle, IN({3, {2, 4, 48}}, {1, {8}}, {1, {8}}), .a = 4},
+    {"mirror_attention", "three reflections alone", mirror_cross, IN({3, {2, 4, 48}}, {2, {3, 16}}), .a = 1},
+    {"mirror_attention", "one token", mirror, IN({3, {3, 1, 48}}, {1, {8}}, {1, {8}}, {2, {1, 16}}), .a = 2},
+    {"mirror_attention", "two tiles of tokens", mirror, IN({3, {1, 99, 48}}, {1, {8}}, {1, {8}}, {2, {2, 16}}), .a = 2},
+    {"mirror_attention", "view of columns", mirror_view, IN({3, {1, 3, 53}}, {1, {8}}, {1, {8}}, {2, {2, 16}}), .a = 2},
     {"cross_entropy", "labels", cross_entropy, IN({2, {3, 5}})},
     {"cross_entropy", "labels, smoothed", cross_entropy, IN({2, {3, 5}}), .smoothing = 0.1},
     {"cross_entropy", "soft targets", cross_entropy_soft, IN({2, {3, 5}})},

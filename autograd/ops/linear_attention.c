@@ -97,7 +97,6 @@ static void forward_image(const mla_op_args *args, size_t b) {
         feature(&m, row(k, b, first), k->stride, tile_tokens(&m, first));
         mla_linear_add_tile(&m.linear, first, tile_tokens(&m, first), m.f, row(v, b, first), v->stride);
     }
-    mla_linear_finish(&m.linear);
     for (size_t first = 0; first < m.linear.tokens; first += m.tile) {
         feature(&m, row(q, b, first), q->stride, tile_tokens(&m, first));
         mla_linear_read_tile(&m.linear, tile_tokens(&m, first), row(&args->out, b, first), args->out.stride, m.f);
@@ -112,7 +111,7 @@ static void backward_image(const mla_op_args *args, size_t b) {
     for (size_t first = 0; first < m.linear.tokens; first += m.tile) {
         const size_t tokens = tile_tokens(&m, first);
         feature(&m, row(q, b, first), q->stride, tokens);
-        mla_linear_query_tile(&m.linear, tokens, m.df, m.f, row(&args->dout, b, first), row(&args->out, b, first),
+        mla_linear_query_tile(&m.linear, first, tokens, m.df, m.f, row(&args->dout, b, first), row(&args->out, b, first),
                               args->out.stride);
         if (dq->data) feature_gradient(&m, row(dq, b, first), dq->stride, tokens);
     }

@@ -26,7 +26,8 @@ size_t mla_linear_scratch(size_t heads, size_t d) {
 }
 
 mla_linear_image mla_linear_image_at(size_t tokens, size_t heads, size_t d, double eps, real *saved, real *scratch) {
-    mla_linear_image m = {.tokens = tokens, .heads = heads, .d = d, .eps = (real)eps, .s = saved, .ds = scratch};
+    mla_linear_image m = {
+        .tokens = tokens, .heads = heads, .d = d, .floor = (real)(eps * (double)tokens), .s = saved, .ds = scratch};
     m.z = m.s + heads * d * d;
     m.dz = m.ds + heads * d * d;
     m.st = m.dz + heads * d;
@@ -35,33 +36,30 @@ mla_linear_image mla_linear_image_at(size_t tokens, size_t heads, size_t d, doub
     return m;
 }
 
-/* sum (d, d) += a^T b over a tile, by way of `part`, so that rounding grows with the number of tiles and not of tokens. */
-static void add_outer(const mla_linear_image *m, real *sum, const real *a, const real *b, size_t b_stride, size_t tokens) {
+/* sum (d, d) = a^T b of the first tile, += of the others: by way of `part`, so that rounding grows with the number of tiles
+ * and not of tokens. */
+static void add_outer(const mla_linear_image *m, real *sum, size_t first, const real *a, const real *b, size_t b_stride,
+                      size_t tokens) {
     const size_t d = m->d;
     mla_panel_product(d, d, tokens, mla_columns_of(a, m->heads * d), mla_panels_direct(b, b_stride), (mla_panel_start){0},
-                      m->part, d);
-    mla_vec_add(d * d, sum, 1, m->part);
+                      first ? m->part : sum, d);
+    if (first) mla_vec_add(d * d, sum, 1, m->part);
 }
 
 void mla_linear_add_tile(const mla_linear_image *m, size_t first, size_t tokens, const real *fk, const real *v,
                          size_t v_stride) {
     const size_t d = m->d, channels = m->heads * d;
-    if (first == 0) memset(m->s, 0, mla_linear_saved(m->heads, d) * sizeof(real));
+    if (first == 0) memset(m->z, 0, channels * sizeof(real));
     mla_vec_add_rows(tokens, channels, m->z, fk, channels, m->part);
-    for (size_t h = 0; h < m->heads; h++) add_outer(m, m->s + h * d * d, fk + h * d, v + h * d, v_stride, tokens);
+    for (size_t h = 0; h < m->heads; h++) add_outer(m, m->s + h * d * d, first, fk + h * d, v + h * d, v_stride, tokens);
 }
 
-void mla_linear_finish(const mla_linear_image *m) {
-    const real mean = 1 / (real)m->tokens;
-    for (size_t i = 0; i < mla_linear_saved(m->heads, m->d); i++) m->s[i] *= mean;
-}
-
-/* fq . z + eps of one token and head. */
+/* fq . z + N eps of one token and head. */
 static real denominator(const mla_linear_image *m, const real *restrict fq, const real *restrict z) {
     real sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < m->d; i++) sum += fq[i] * z[i];
-    return sum + m->eps;
+    return sum + m->floor;
 }
 
 void mla_linear_read_tile(const mla_linear_image *m, size_t tokens, real *y, size_t stride, const real *fq) {
@@ -83,10 +81,7 @@ static void pack_transposed(const mla_linear_image *m, const real *matrices) {
     for (size_t h = 0; h < m->heads; h++) mla_panel_pack(m->st + h * reals, d, d, matrices + h * d * d, 1, d);
 }
 
-void mla_linear_begin_gradient(const mla_linear_image *m) {
-    memset(m->ds, 0, mla_linear_saved(m->heads, m->d) * sizeof(real));
-    pack_transposed(m, m->s);
-}
+void mla_linear_begin_gradient(const mla_linear_image *m) { pack_transposed(m, m->s); }
 
 /* One token and head: dnum = dy / den; the start of dfq = dden z, dden = -(dy . y) / den; dz += dden fq. */
 static void quotient_gradient(const mla_linear_image *m, real *restrict dnum, real *restrict dfq, real *restrict dz,
@@ -106,7 +101,7 @@ static void quotient_gradient(const mla_linear_image *m, real *restrict dnum, re
     }
 }
 
-void mla_linear_query_tile(const mla_linear_image *m, size_t tokens, real *dfq, const real *fq, const real *dy,
+void mla_linear_query_tile(const mla_linear_image *m, size_t first, size_t tokens, real *dfq, const real *fq, const real *dy,
                            const real *y, size_t stride) {
     const size_t d = m->d, channels = m->heads * d, reals = mla_panel_reals(d, d);
     memset(m->part, 0, channels * sizeof(real)); /* dz of the tile */
@@ -115,19 +110,16 @@ void mla_linear_query_tile(const mla_linear_image *m, size_t tokens, real *dfq, 
             const size_t at = n * channels + h * d, out = n * stride + h * d;
             quotient_gradient(m, m->dnum + at, dfq + at, m->part + h * d, fq + at, dy + out, y + out, m->z + h * d);
         }
+    if (first == 0) memset(m->dz, 0, channels * sizeof(real));
     mla_vec_add(channels, m->dz, 1, m->part);
     for (size_t h = 0; h < m->heads; h++) {
         mla_panel_product(tokens, d, d, mla_rows(m->dnum + h * d, channels), mla_panels_packed(m->st + h * reals, d),
                           (mla_panel_start){.add = dfq + h * d, .add_row = channels}, dfq + h * d, channels);
-        add_outer(m, m->ds + h * d * d, fq + h * d, m->dnum + h * d, channels, tokens);
+        add_outer(m, m->ds + h * d * d, first, fq + h * d, m->dnum + h * d, channels, tokens);
     }
 }
 
-void mla_linear_turn_gradient(const mla_linear_image *m) {
-    const real mean = 1 / (real)m->tokens;
-    for (size_t i = 0; i < mla_linear_saved(m->heads, m->d); i++) m->ds[i] *= mean;
-    pack_transposed(m, m->ds);
-}
+void mla_linear_turn_gradient(const mla_linear_image *m) { pack_transposed(m, m->ds); }
 
 void mla_linear_key_tile(const mla_linear_image *m, size_t tokens, real *dfk, real *dv, size_t dv_stride, const real *fk,
                          const real *v, size_t v_stride) {

@@ -2,11 +2,11 @@
  * (formulas in linear_attention.c).  The operation makes the features of a tile and uses their gradients while they are
  * in the cache; nothing here is as long as the sequence.
  *
- *   forward:   for each tile of keys   mla_linear_add_tile;   mla_linear_finish;   for each tile of queries
- * mla_linear_read_tile backward:  mla_linear_begin_gradient;   for each tile of queries mla_linear_query_tile;
- * mla_linear_turn_gradient; for each tile of keys mla_linear_key_tile
+ *   forward    add_tile for each tile of keys; then read_tile for each tile of queries
+ *   backward   begin_gradient; query_tile for each tile of queries; turn_gradient; key_tile for each tile of keys
  *
- * Feature tiles f and their gradients df are (tokens, C), contiguous; head h has columns h d .. h d + d - 1.
+ * S and z are kept as sums, not means, and eps as N eps: a common factor of numerator and denominator.  Feature tiles f
+ * and their gradients df are (tokens, C), contiguous; head h has columns h d .. h d + d - 1.
  */
 #ifndef MLA_AUTOGRAD_OPS_LINEAR_CORE_H
 #define MLA_AUTOGRAD_OPS_LINEAR_CORE_H
@@ -17,10 +17,10 @@
 
 typedef struct mla_linear_image {
     size_t tokens, heads, d; /* of the whole image; C = heads d */
-    real eps;
-    real *s, *z;            /* (heads, d, d) and (C): the sums; mla_linear_saved reals from s on */
-    real *ds, *dz;          /* their gradients, in scratch; backward only */
-    real *st, *part, *dnum; /* scratch: packed transposes of s or ds; one tile's sums; (tile, C) */
+    real floor;              /* N eps */
+    real *s, *z;             /* (heads, d, d) and (C): the sums; mla_linear_saved reals from s on */
+    real *ds, *dz;           /* their gradients, in scratch; backward only */
+    real *st, *part, *dnum;  /* scratch: packed transposes of s or ds; one tile's sums; (tile, C) */
 } mla_linear_image;
 
 /* Tokens of a tile: its features fill a part of the L1 or L2 cache. */
@@ -35,13 +35,12 @@ mla_linear_image mla_linear_image_at(size_t tokens, size_t heads, size_t d, doub
 /* S += fk^T v, z += sums of fk, from zero at the first tile (first = 0). */
 void mla_linear_add_tile(const mla_linear_image *m, size_t first, size_t tokens, const real *fk, const real *v,
                          size_t v_stride);
-void mla_linear_finish(const mla_linear_image *m); /* sums become means */
-/* y = fq S / (fq . z + eps), rows of y `stride` apart. */
+/* y = fq S / (fq . z + N eps), rows of y `stride` apart. */
 void mla_linear_read_tile(const mla_linear_image *m, size_t tokens, real *y, size_t stride, const real *fq);
 
 void mla_linear_begin_gradient(const mla_linear_image *m);
-/* dfq of a tile from dy and y; adds to dS and dz. */
-void mla_linear_query_tile(const mla_linear_image *m, size_t tokens, real *dfq, const real *fq, const real *dy,
+/* dfq of a tile from dy and y; adds to dS and dz, from zero at the first tile. */
+void mla_linear_query_tile(const mla_linear_image *m, size_t first, size_t tokens, real *dfq, const real *fq, const real *dy,
                            const real *y, size_t stride);
 void mla_linear_turn_gradient(const mla_linear_image *m); /* between queries and keys */
 /* dfk (NULL: not wanted) of a tile; dv += fk dS (NULL: not wanted). */

@@ -124,11 +124,14 @@ static void prepare_turn(const image *m) {
         mla_angle_turn_back(&m->angle, m->turned_unit + j * channels, m->cross.unit + j * channels);
 }
 
-static inline real dot(const real *a, const real *b, size_t n) {
-    real sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < n; i++) sum += a[i] * b[i];
-    return sum;
+/* out (r) = products of a row x (C) with the r rows of `rows`.  Inlined for each usual r, like the functions below. */
+static inline __attribute__((always_inline)) void dots(real *out, const real *x, const real *rows, size_t n,
+                                                       const size_t r) {
+    for (size_t j = 0; j < r; j++) {
+        mla_vector sum = {0};
+        for (size_t i = 0; i < n; i += LANES) sum += mla_vector_load(x + i) * mla_vector_load(rows + j * n + i);
+        out[j] = mla_vector_sum(sum);
+    }
 }
 
 /* f = relu(x R - st U).  Inlined for each usual r, so that its loop goes away. */
@@ -150,7 +153,7 @@ static void features(const image *m, size_t part, size_t first, size_t tokens) {
     const real *x = m->x + first * m->stride + part * channels;
     for (size_t n = 0; n < tokens; n++, x += m->stride) {
         real *s = m->s + n * r, *f = m->f + n * channels, st[MLA_MAX_REFLECTIONS];
-        for (size_t j = 0; j < r; j++) s[j] = dot(x, m->turned_unit + j * channels, channels);
+        dots(s, x, m->turned_unit, channels, r);
         mla_cross_times_factor(&m->cross, st, s, false);
         switch (r) {
         case 0: reorient_row(m, f, x, st, 0); break;
@@ -179,11 +182,10 @@ static void forward(mla_op_args *args) {
             features(&m, 1, first, tile_tokens(&m, first));
             mla_linear_add_tile(&m.linear, first, tile_tokens(&m, first), m.f, v + first * m.stride, m.stride);
         }
-        mla_linear_finish(&m.linear);
         for (size_t first = 0; first < l.tokens; first += l.tile) {
+            real *rows = y->data + (b * l.tokens + first) * y->stride;
             features(&m, 0, first, tile_tokens(&m, first));
-            mla_linear_read_tile(&m.linear, tile_tokens(&m, first), y->data + (b * l.tokens + first) * y->stride, y->stride,
-                                 m.f);
+            mla_linear_read_tile(&m.linear, tile_tokens(&m, first), rows, y->stride, m.f);
         }
     }
 }
@@ -217,7 +219,7 @@ static void return_tile(const image *m, size_t part, size_t first, size_t tokens
         const real *restrict f = m->f + n * channels;
         real k[MLA_MAX_REFLECTIONS], kt[MLA_MAX_REFLECTIONS], st[MLA_MAX_REFLECTIONS];
         for (size_t i = 0; i < channels; i++) g[i] = f[i] > 0 ? g[i] : 0;
-        for (size_t j = 0; j < r; j++) k[j] = dot(g, m->cross.unit + j * channels, channels);
+        dots(k, g, m->cross.unit, channels, r);
         mla_cross_times_factor(&m->cross, kt, k, true);
         mla_cross_times_factor(&m->cross, st, s, false);
         for (size_t j = 0; j < r; j++)
@@ -265,7 +267,7 @@ static void backward_image(const mla_op_args *args, const layout *l, size_t b) {
     for (size_t first = 0; first < l->tokens; first += l->tile) {
         const size_t tokens = tile_tokens(&m, first), offset = (b * l->tokens + first) * y->stride;
         features(&m, 0, first, tokens);
-        mla_linear_query_tile(&m.linear, tokens, m.df, m.f, args->dout.data + offset, y->data + offset, y->stride);
+        mla_linear_query_tile(&m.linear, first, tokens, m.df, m.f, args->dout.data + offset, y->data + offset, y->stride);
         return_tile(&m, 0, first, tokens, dx, stride);
     }
     mla_linear_turn_gradient(&m.linear);

@@ -84,7 +84,7 @@ class Commands(support.Case):
         head = operations[-1]
         self.assertEqual([head[k] for k in ('operation', 'layer', 'output', 'macs', 'parameters')],
                          ['linear', 'head', [1, 10], 160, 170])
-        self.assertEqual(memory['total'], sum(memory[k] for k in ('tapes', 'lane_gradients', 'images', 'weights', 'moments',
+        self.assertEqual(memory['total'], sum(memory[k] for k in ('tapes', 'lane_gradients', 'packed_weights', 'images', 'weights', 'moments',
                                                                   'average')))
         self.assertEqual((memory['moments'], memory['average'], memory['images']),
                          (2 * memory['weights'], 0, 4 * 3 * 16 * 16 * 4))
