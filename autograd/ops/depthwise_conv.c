@@ -4,22 +4,35 @@
  *   dx[i, j, c] += sum_{u, v} w[c, u, v] dy[i - u + k/2, j - v + k/2, c]      (the same with the filter turned round)
  *   dw[c, u, v] += sum_{i, j} dy[i, j, c] x[i + u - k/2, j + v - k/2, c],  db[c] += sum dy,  dresidual += dy
  *
- * Tokens stay rows of channels: the inner loop runs over a chunk of channels whose sums stay in registers, so that
- * nothing is transposed.  The filter is turned to (u, v, c) in scratch first.
+ * Tokens stay rows of channels.  Of one image, a chunk of channels as wide as two vectors is copied into a plane with a
+ * border of zeros, small enough for the L1 cache; there every output has all its taps, so that four tokens at a time are
+ * summed in registers, and a row of taps of the filter's gradient likewise.
  */
 #include <string.h>
 
 #include "autograd/ops.h"
+#include "core/vector.h"
 #include "core/vmath.h"
 
 enum { X, WEIGHT, BIAS, RESIDUAL };
-enum { CHUNK = 32 }; /* channels summed at once: four registers of eight floats */
+enum { LANES = MLA_LANES_PER_VECTOR, CHUNK = 2 * LANES, MOST_TAPS = 5 };
 
 typedef struct attributes {
     size_t height, width;
 } attributes;
 
-static size_t side_of(const mla_op_args *args) { return args->in[WEIGHT].shape[3]; }
+typedef struct grid {
+    size_t height, width, side, channels;
+} grid;
+
+static grid grid_of(const mla_op_args *args) {
+    const attributes *attr = args->attr;
+    return (grid){attr->height, attr->width, args->in[WEIGHT].shape[3], args->in[X].shape[2]};
+}
+
+static size_t plane_width(grid g) { return g.width + g.side - 1; }
+static size_t plane_reals(grid g) { return (g.height + g.side - 1) * plane_width(g) * CHUNK; }
+static size_t filter_reals(grid g) { return g.side * g.side * CHUNK; }
 
 static void plan(const mla_op_args *args, mla_op_plan *plan) {
     const mla_tensor *x = &args->in[X], *w = &args->in[WEIGHT], *b = &args->in[BIAS], *r = &args->in[RESIDUAL];
@@ -31,121 +44,171 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
                 attr->width, mla_shape_text(w), mla_shape_text(b));
     MLA_REQUIRE(!r->data || (mla_tensor_same_shape(x, r) && mla_tensor_contiguous(r)), "depthwise_conv: x %s, residual %s",
                 mla_shape_text(x), mla_shape_text(r));
+    const grid g = grid_of(args);
     plan->ndim = 3;
     memcpy(plan->shape, x->shape, sizeof plan->shape);
-    const size_t taps = w->shape[3] * w->shape[3];
-    plan->scratch = 2 * taps * x->shape[2];
-    plan->flops = 2.0 * (double)mla_tensor_count(x) * (double)taps;
+    /* Forward: a plane and a chunk's filter.  Backward: two planes, the filter turned round, its gradient, sums for db. */
+    plan->scratch = 2 * plane_reals(g) + 2 * filter_reals(g) + g.channels;
+    plan->flops = 2.0 * (double)mla_tensor_count(x) * (double)(g.side * g.side);
 }
 
-/* Filter (C, k, k) -> (k, k, C); turned round for the gradient of x. */
-static void turn_filter(real *out, const real *weight, size_t channels, size_t taps, bool round) {
-    for (size_t c = 0; c < channels; c++)
-        for (size_t t = 0; t < taps; t++) out[(round ? taps - 1 - t : t) * channels + c] = weight[c * taps + t];
-}
+/* Channels first .. of a chunk that are there. */
+static size_t chunk_width(grid g, size_t first) { return g.channels - first < CHUNK ? g.channels - first : CHUNK; }
 
-typedef struct grid {
-    size_t height, width, side, channels;
-} grid;
-
-/* Taps of one dimension that stay inside: first .. last - 1 for position i of n. */
-static size_t first_tap(size_t i, size_t side) { return i < side / 2 ? side / 2 - i : 0; }
-static size_t last_tap(size_t i, size_t n, size_t side) { return i + side / 2 >= n ? side - (i + side / 2 + 1 - n) : side; }
-
-/* sum over the taps of token (i, j), channels c .. c + n - 1, added to sum. */
-static inline void tap_sum(real *restrict sum, const real *x, size_t stride, const real *filter, grid g, size_t i, size_t j,
-                           size_t c, size_t n) {
-    for (size_t u = first_tap(i, g.side); u < last_tap(i, g.height, g.side); u++)
-        for (size_t v = first_tap(j, g.side); v < last_tap(j, g.width, g.side); v++) {
-            const real *restrict in = x + ((i + u - g.side / 2) * g.width + j + v - g.side / 2) * stride + c;
-            const real *restrict w = filter + (u * g.side + v) * g.channels + c;
-#pragma omp simd
-            for (size_t l = 0; l < n; l++) sum[l] += w[l] * in[l];
-        }
-}
-
-/* y += filter over x for one image; x and y have their own row strides. */
-static void convolve(real *y, size_t y_stride, const real *x, size_t x_stride, const real *filter, grid g) {
+/* plane = a chunk of one image's channels, x its first, with zeros around. */
+static void fill_plane(real *plane, const real *x, size_t stride, grid g, size_t channels) {
+    const size_t half = g.side / 2, width = plane_width(g);
+    memset(plane, 0, plane_reals(g) * sizeof(real));
     for (size_t i = 0; i < g.height; i++)
-        for (size_t j = 0; j < g.width; j++) {
-            real *out = y + (i * g.width + j) * y_stride;
-            size_t c = 0;
-            for (; c + CHUNK <= g.channels; c += CHUNK) {
-                real sum[CHUNK] = {0};
-                tap_sum(sum, x, x_stride, filter, g, i, j, c, CHUNK);
-                for (size_t l = 0; l < CHUNK; l++) out[c + l] += sum[l];
+        for (size_t j = 0; j < g.width; j++)
+            memcpy(plane + ((i + half) * width + j + half) * CHUNK, x + (i * g.width + j) * stride, channels * sizeof(real));
+}
+
+/* A chunk of the filter (C, k, k) as (k, k, chunk); turned round for the gradient of x. */
+static void fill_filter(real *out, const real *weight, grid g, size_t channels, bool round) {
+    const size_t taps = g.side * g.side;
+    memset(out, 0, filter_reals(g) * sizeof(real));
+    for (size_t c = 0; c < channels; c++)
+        for (size_t t = 0; t < taps; t++) out[(round ? taps - 1 - t : t) * CHUNK + c] = weight[c * taps + t];
+}
+
+/* sum (tokens, chunk) = filter over `tokens` neighbours whose first taps begin at `in`.  Always inlined with a constant. */
+static inline __attribute__((always_inline)) void tap_sums(real *sum, const real *in, const real *filter, grid g,
+                                                           const int tokens) {
+    const size_t width = plane_width(g);
+    mla_vector s[4][2] = {{{0}}};
+    for (size_t u = 0; u < g.side; u++)
+        for (size_t v = 0; v < g.side; v++, filter += CHUNK) {
+            const real *x = in + (u * width + v) * CHUNK;
+            const mla_vector w0 = mla_vector_load(filter), w1 = mla_vector_load(filter + LANES);
+#pragma GCC unroll 4
+            for (int t = 0; t < tokens; t++) {
+                s[t][0] += w0 * mla_vector_load(x + t * CHUNK);
+                s[t][1] += w1 * mla_vector_load(x + t * CHUNK + LANES);
             }
-            tap_sum(out + c, x, x_stride, filter, g, i, j, c, g.channels - c);
         }
-}
-
-/* dw[u, v, c ..] += sum over the grid dy x for one tap and n channels from c. */
-static inline void tap_gradient(real *restrict sum, const real *dy, const real *x, size_t x_stride, grid g, size_t u,
-                                size_t v, size_t c, size_t n) {
-    const size_t half = g.side / 2;
-    const size_t top = u < half ? half - u : 0,
-                 bottom = u > half ? g.height - (u - half < g.height ? u - half : g.height) : g.height;
-    const size_t left = v < half ? half - v : 0,
-                 right = v > half ? g.width - (v - half < g.width ? v - half : g.width) : g.width;
-    for (size_t i = top; i < bottom; i++)
-        for (size_t j = left; j < right; j++) {
-            const real *restrict out = dy + (i * g.width + j) * g.channels + c;
-            const real *restrict in = x + ((i + u - half) * g.width + j + v - half) * x_stride + c;
-#pragma omp simd
-            for (size_t l = 0; l < n; l++) sum[l] += out[l] * in[l];
-        }
-}
-
-static void filter_gradient(real *dfilter, const real *dy, const real *x, size_t x_stride, grid g) {
-    for (size_t t = 0; t < g.side * g.side; t++) {
-        size_t c = 0;
-        for (; c + CHUNK <= g.channels; c += CHUNK) {
-            real sum[CHUNK] = {0};
-            tap_gradient(sum, dy, x, x_stride, g, t / g.side, t % g.side, c, CHUNK);
-            for (size_t l = 0; l < CHUNK; l++) dfilter[t * g.channels + c + l] += sum[l];
-        }
-        tap_gradient(dfilter + t * g.channels + c, dy, x, x_stride, g, t / g.side, t % g.side, c, g.channels - c);
+#pragma GCC unroll 4
+    for (int t = 0; t < tokens; t++) {
+        mla_vector_store(sum + t * CHUNK, s[t][0]);
+        mla_vector_store(sum + t * CHUNK + LANES, s[t][1]);
     }
 }
 
-static grid grid_of(const mla_op_args *args) {
-    const attributes *attr = args->attr;
-    return (grid){attr->height, attr->width, side_of(args), args->in[X].shape[2]};
+/* y += filter over the plane, for the chunk's channels; rows of y are `stride` apart. */
+static void convolve(real *y, size_t stride, const real *plane, const real *filter, grid g, size_t channels) {
+    real sum[4 * CHUNK];
+    for (size_t i = 0; i < g.height; i++)
+        for (size_t j = 0; j < g.width;) {
+            const real *in = plane + (i * plane_width(g) + j) * CHUNK;
+            real *out = y + (i * g.width + j) * stride;
+            const size_t tokens = g.width - j >= 4 ? 4 : 1;
+            if (tokens == 4)
+                tap_sums(sum, in, filter, g, 4);
+            else
+                tap_sums(sum, in, filter, g, 1);
+            for (size_t t = 0; t < tokens; t++)
+                if (channels == CHUNK)
+                    for (size_t c = 0; c < CHUNK; c++) out[t * stride + c] += sum[t * CHUNK + c];
+                else
+                    mla_vec_add(channels, out + t * stride, 1, sum + t * CHUNK);
+            j += tokens;
+        }
+}
+
+/* dfilter (taps, chunk) += sums over the grid of dy times x at `taps` neighbouring places, from `x` on. */
+static inline __attribute__((always_inline)) void row_gradient(real *dfilter, const real *dy, const real *x, grid g,
+                                                               const int taps) {
+    const size_t width = plane_width(g);
+    mla_vector s[MOST_TAPS][2] = {{{0}}};
+    for (size_t i = 0; i < g.height; i++)
+        for (size_t j = 0; j < g.width; j++) {
+            const real *out = dy + (i * width + j) * CHUNK, *in = x + (i * width + j) * CHUNK;
+            const mla_vector g0 = mla_vector_load(out), g1 = mla_vector_load(out + LANES);
+#pragma GCC unroll 5
+            for (int t = 0; t < taps; t++) {
+                s[t][0] += g0 * mla_vector_load(in + t * CHUNK);
+                s[t][1] += g1 * mla_vector_load(in + t * CHUNK + LANES);
+            }
+        }
+#pragma GCC unroll 5
+    for (int t = 0; t < taps; t++)
+        for (int v = 0; v < 2; v++) {
+            real *to = dfilter + t * CHUNK + v * LANES;
+            mla_vector_store(to, mla_vector_load(to) + s[t][v]);
+        }
+}
+
+/* dy and x are planes; dy begins at the token that the plane's border leaves free. */
+static void filter_gradient(real *dfilter, const real *dy, const real *x, grid g) {
+    const size_t width = plane_width(g), half = g.side / 2;
+    dy += (half * width + half) * CHUNK;
+    for (size_t u = 0; u < g.side; u++)
+        for (size_t v = 0; v < g.side; v += MOST_TAPS) {
+            real *to = dfilter + (u * g.side + v) * CHUNK;
+            const real *in = x + (u * width + v) * CHUNK;
+            switch (g.side - v) {
+            case 1: row_gradient(to, dy, in, g, 1); break;
+            case 2: row_gradient(to, dy, in, g, 2); break;
+            case 3: row_gradient(to, dy, in, g, 3); break;
+            case 4: row_gradient(to, dy, in, g, 4); break;
+            default: row_gradient(to, dy, in, g, MOST_TAPS);
+            }
+        }
+}
+
+/* y = bias + residual. */
+static void start_rows(const mla_op_args *args, size_t rows, size_t channels) {
+    const real *bias = args->in[BIAS].data, *residual = args->in[RESIDUAL].data;
+    for (size_t n = 0; n < rows; n++) {
+        real *restrict y = args->out.data + n * channels;
+        if (residual)
+            for (size_t c = 0; c < channels; c++) y[c] = bias[c] + residual[n * channels + c];
+        else
+            memcpy(y, bias, channels * sizeof(real));
+    }
 }
 
 static void forward(mla_op_args *args) {
     const mla_tensor *x = &args->in[X];
     const grid g = grid_of(args);
     const size_t tokens = x->shape[1], channels = g.channels;
-    real *filter = args->scratch;
-    turn_filter(filter, args->in[WEIGHT].data, channels, g.side * g.side, false);
-    for (size_t b = 0; b < x->shape[0]; b++) {
-        real *y = args->out.data + b * tokens * channels;
-        const real *residual = args->in[RESIDUAL].data ? args->in[RESIDUAL].data + b * tokens * channels : NULL;
-        for (size_t n = 0; n < tokens; n++)
-            for (size_t c = 0; c < channels; c++)
-                y[n * channels + c] = args->in[BIAS].data[c] + (residual ? residual[n * channels + c] : 0);
-        convolve(y, channels, x->data + b * tokens * x->stride, x->stride, filter, g);
+    real *plane = args->scratch, *filter = plane + plane_reals(g);
+    start_rows(args, x->shape[0] * tokens, channels);
+    for (size_t c = 0; c < channels; c += CHUNK) {
+        const size_t width = chunk_width(g, c);
+        fill_filter(filter, args->in[WEIGHT].data + c * g.side * g.side, g, width, false);
+        for (size_t b = 0; b < x->shape[0]; b++) {
+            fill_plane(plane, x->data + b * tokens * x->stride + c, x->stride, g, width);
+            convolve(args->out.data + b * tokens * channels + c, channels, plane, filter, g, width);
+        }
     }
 }
 
-static void backward(mla_op_args *args) {
+/* One chunk of channels of all images: dx and dw. */
+static void backward_chunk(const mla_op_args *args, grid g, size_t first) {
     const mla_tensor *x = &args->in[X], *dx = &args->din[X];
-    const grid g = grid_of(args);
-    const size_t tokens = x->shape[1], channels = g.channels, taps = g.side * g.side;
-    real *filter = args->scratch, *dfilter = args->scratch + taps * channels;
-    const real *dy = args->dout.data;
-    turn_filter(filter, args->in[WEIGHT].data, channels, taps, true);
-    memset(dfilter, 0, taps * channels * sizeof(real));
+    const size_t tokens = x->shape[1], taps = g.side * g.side, width = chunk_width(g, first);
+    real *dy = args->scratch, *plane = dy + plane_reals(g), *filter = plane + plane_reals(g);
+    real *dfilter = filter + filter_reals(g), *dw = args->din[WEIGHT].data;
+    fill_filter(filter, args->in[WEIGHT].data + first * taps, g, width, true);
+    memset(dfilter, 0, filter_reals(g) * sizeof(real));
     for (size_t b = 0; b < x->shape[0]; b++) {
-        const real *image = dy + b * tokens * channels;
-        if (dx->data) convolve(dx->data + b * tokens * dx->stride, dx->stride, image, channels, filter, g);
-        if (args->din[WEIGHT].data) filter_gradient(dfilter, image, x->data + b * tokens * x->stride, x->stride, g);
+        fill_plane(dy, args->dout.data + b * tokens * g.channels + first, g.channels, g, width);
+        if (dx->data) convolve(dx->data + b * tokens * dx->stride + first, dx->stride, dy, filter, g, width);
+        if (!dw) continue;
+        fill_plane(plane, x->data + b * tokens * x->stride + first, x->stride, g, width);
+        filter_gradient(dfilter, dy, plane, g);
     }
-    if (args->din[WEIGHT].data)
-        for (size_t c = 0; c < channels; c++)
-            for (size_t t = 0; t < taps; t++) args->din[WEIGHT].data[c * taps + t] += dfilter[t * channels + c];
-    if (args->din[BIAS].data) mla_vec_add_rows(x->shape[0] * tokens, channels, args->din[BIAS].data, dy, channels, filter);
+    for (size_t c = 0; dw && c < width; c++)
+        for (size_t t = 0; t < taps; t++) dw[(first + c) * taps + t] += dfilter[t * CHUNK + c];
+}
+
+static void backward(mla_op_args *args) {
+    const mla_tensor *x = &args->in[X];
+    const grid g = grid_of(args);
+    for (size_t c = 0; c < g.channels; c += CHUNK) backward_chunk(args, g, c);
+    if (args->din[BIAS].data)
+        mla_vec_add_rows(mla_tensor_rows(x), g.channels, args->din[BIAS].data, args->dout.data, g.channels, args->scratch);
 }
 
 const mla_op mla_op_depthwise_conv = {
