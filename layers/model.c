@@ -123,7 +123,9 @@ mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images
 }
 
 int mla_model_auto_shard(const mla_model_spec *spec) {
-    enum { TOKENS = 2048, MOST_IMAGES = 16 };
-    const int side = spec->image / spec->patch, images = TOKENS / (side * side);
-    return images < 1 ? 1 : images > MOST_IMAGES ? MOST_IMAGES : images;
+    enum { REALS = 64 * 1024, MOST_IMAGES = 16 };
+    const long side = spec->image / spec->patch, reals = side * side * spec->dims[0];
+    int images = MOST_IMAGES;
+    while (images > 1 && images * reals > REALS) images /= 2;
+    return images;
 }

@@ -32,8 +32,8 @@ const mla_block *mla_model_blocks(const mla_model *model, size_t *count);
 /* Images (B, 3, S, S), normalised -> logits (B, classes). */
 mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images, const mla_forward *forward);
 
-/* Images of a shard for `train.shard: auto`: about 2048 tokens of the first stage, so that activations stay in cache; a
- * function of the model alone, never of the machine. */
+/* Images of a shard for `train.shard: auto`: the power of two, at most 16, whose tokens of the first stage take about 64 Ki
+ * reals, so that activations are met again in the cache; a function of the model alone, never of the machine. */
 int mla_model_auto_shard(const mla_model_spec *spec);
 
 /* ---- for the files in layers/models/ */

@@ -516,11 +516,13 @@ START_TEST(specs_that_make_no_model) {
 END_TEST
 
 START_TEST(shard_of_a_model) {
-    mla_model_spec spec = {.image = 32, .patch = 4};
-    ck_assert_int_eq(mla_model_auto_shard(&spec), 16); /* 64 tokens */
+    mla_model_spec spec = {.image = 32, .patch = 4, .dims = {64}};
+    ck_assert_int_eq(mla_model_auto_shard(&spec), 16); /* 64 tokens of 64 channels */
+    spec.dims[0] = 192;
+    ck_assert_int_eq(mla_model_auto_shard(&spec), 4);
     spec.image = 64;
-    ck_assert_int_eq(mla_model_auto_shard(&spec), 8);
-    spec.image = 1024;
+    ck_assert_int_eq(mla_model_auto_shard(&spec), 1);
+    spec.image = 16384;
     ck_assert_int_eq(mla_model_auto_shard(&spec), 1);
 }
 END_TEST
