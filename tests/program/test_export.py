@@ -45,7 +45,7 @@ class Export(support.Case):
         for name in weights:
             self.assertEqual((file.dtype[name], file.shape[name], file.data[name]), ('F32', full.shape[name], full.data[name]))
         self.assertEqual(out, f'weights.safetensors: {sum(len(d) // 4 for d in file.data.values())} parameters in '
-                              f'{len(file.data)} tensors, raw weights\n')
+                              f'{len(file.data)} tensors, raw weights, F32\n')
         meta = file.metadata
         self.assertTrue(all(isinstance(value, str) for value in meta.values()))
         self.assertEqual((meta['format'], meta['architecture'], meta['size']), ('pt', 'vit', '16'))
