@@ -7,19 +7,12 @@ import sys
 import unittest
 
 import support
-from support import CIFAR, PYRAMID, SOURCE, TINY, Safetensors, make_cifar, read_checkpoint, summary
+from support import CIFAR, PYRAMID, SOURCE, TINY, Safetensors, flow, make_cifar, read_checkpoint, summary
 
 VIT = dict(family='vit', image=32, patch=8, dims=[16], depths=[2], heads=[2], mlp_ratio=2)
 PVT = dict(family='pvt', image=32, patch=4, dims=[8, 16], depths=[1, 2], heads=[1, 2], mlp_ratio=3)
 KINDS = (dict(kind='softmax'), dict(kind='relu', dwconv=3), dict(kind='elu1', dwconv=0), dict(kind='mirror', dwconv=5),
          dict(kind='mirror', dwconv=3, mirror=dict(block=0, reflections=1, variance_angle=False, cross_head=0)))
-
-
-def flow(value):
-    """A nested dictionary as YAML in flow form."""
-    if isinstance(value, dict):
-        return '{' + ', '.join(f'{k}: {flow(v)}' for k, v in value.items()) + '}'
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Export(support.Case):
