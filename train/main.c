@@ -18,6 +18,8 @@ static const command commands[] = {
     {"eval", mla_cmd_eval, "accuracy and loss of a checkpoint on a data set"},
     {"inspect", mla_cmd_inspect, "layers, shapes, parameters, FLOPs and memory of a config or checkpoint"},
     {"export", mla_cmd_export, "write a checkpoint's weights for other tools"},
+    {"import", mla_cmd_import, "make a checkpoint from weights of other tools"},
+    {"diff", mla_cmd_diff, "what differs between two configs, checkpoints or exports"},
     {"data", mla_cmd_data, "list, verify or prepare data sets"},
     {"config", mla_cmd_config, "explain the keys of a config"},
     {"version", mla_cmd_version, "version, processor path and libraries"},

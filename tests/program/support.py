@@ -339,6 +339,13 @@ def write_safetensors(path, tensors, metadata=None, header=None):
         file.write(struct.pack('<Q', len(text)) + text + b''.join(data for _, _, data in tensors.values()))
 
 
+def flow(value):
+    """A nested dictionary as YAML in flow form."""
+    if isinstance(value, dict):
+        return '{' + ', '.join(f'{k}: {flow(v)}' for k, v in value.items()) + '}'
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def summary(out):
     """What `mirrorla train` prints at the end, as {first word: rest}."""
     return dict(line.split(' ', 1) for line in out.splitlines())

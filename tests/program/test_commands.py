@@ -16,7 +16,8 @@ class Commands(support.Case):
             self.assertIn('Usage: mirrorla COMMAND', result.out)
             self.assertEqual(result.err, '')
         commands = re.findall(r'^  (\w+) ', result.out, re.M)
-        self.assertEqual(set(commands), {'train', 'eval', 'inspect', 'export', 'data', 'config', 'version'})
+        self.assertEqual(set(commands), {'train', 'eval', 'inspect', 'export', 'import', 'diff', 'data', 'config',
+                                         'version'})
         for command in commands:
             for words in ([command, '--help'], [command, '--he']):
                 result = self.run_program(*words)
