@@ -19,6 +19,16 @@ static void add_results(mla_metadata *metadata, const mla_counters *counters) {
     mla_metadata_add_count(metadata, "best_test_epoch", counters->best_epoch);
 }
 
+mla_status mla_metadata_export(mla_metadata *metadata, const char *path, const mla_params *params, const real *value,
+                               const mla_checkpoint *checkpoint, mla_error *error) {
+    mla_metadata_add(metadata, "architecture", strdup(mla_family_name(checkpoint->config.model.family)));
+    const mla_status status = mla_metadata_describe(metadata, path, &checkpoint->config, &checkpoint->classes,
+                                                    mla_params_hash(params, value), error);
+    if (status != MLA_OK) return status;
+    add_results(metadata, &checkpoint->counters);
+    return mla_metadata_status(metadata, path, error);
+}
+
 mla_status mla_export_safetensors(const char *path, const mla_params *params, const real *value,
                                   const mla_checkpoint *checkpoint, mla_error *error) {
     mla_metadata metadata = {0};
@@ -33,13 +43,7 @@ mla_status mla_export_safetensors(const char *path, const mla_params *params, co
                                        .bytes = param->count * sizeof *value};
         memcpy(tensors[i].shape, param->shape, sizeof param->shape);
     }
-    mla_metadata_add(&metadata, "architecture", strdup(mla_family_name(checkpoint->config.model.family)));
-    mla_status status = mla_metadata_describe(&metadata, path, &checkpoint->config, &checkpoint->classes,
-                                              mla_params_hash(params, value), error);
-    if (status == MLA_OK) {
-        add_results(&metadata, &checkpoint->counters);
-        status = mla_metadata_status(&metadata, path, error);
-    }
+    mla_status status = mla_metadata_export(&metadata, path, params, value, checkpoint, error);
     if (status == MLA_OK)
         status = mla_safetensors_write(path, tensors, (size_t)params->entries, metadata.pair, metadata.count, error);
     mla_metadata_free(&metadata);
