@@ -83,7 +83,7 @@ class Refusals(support.Case):
             (['config', 'a', 'b'], ['one KEY']),
             (['version', 'now'], ['no arguments']),
             (['data'], ['list, verify, prepare']),
-            (['data', 'lsit'], ['lsit', 'list, verify or prepare']),
+            (['data', 'lsit'], ['lsit', 'list, verify, prepare or sample']),
             (['data', 'verify'], ['which data set']),
             (['data', 'verify', 'cifar11'], ['cifar11', 'data list']),
             (['data', 'verify', 'twins', '--size', 'big'], ['--size', "'big'"]),
