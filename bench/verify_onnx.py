@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
-IMAGES, STEPS = 1000, 20
+IMAGES, STEPS = 1000, 8
 
 
 def call(*words, **options):
@@ -38,7 +38,7 @@ def main(program, data, checkpoints):
     nested = os.path.join(data, 'cifar-10-batches-bin')
     data = nested if os.path.isdir(nested) else data
     print('| model | largest logit | largest difference | same first class | batches of 1, 2, 7 and 64 |\n| --- | --- | --- | --- | --- |')
-    for config in sorted(glob.glob(os.path.join(ROOT, 'configs/cifar10/[pv][vi]t_*.yaml'))):
+    for config in sorted(glob.glob(os.path.join(ROOT, 'configs/cifar10/[pv][vi]t_*_*.yaml'))):
         with tempfile.TemporaryDirectory() as folder:
             run = os.path.join(folder, 'run')
             call(program, 'train', config, '--out', run, '--set', f'data.path={data}', '--set', f'train.max_steps={STEPS}', '--set',

@@ -54,7 +54,8 @@ void *mla_onnx_alloc(mla_onnx_graph *graph, size_t bytes) {
 
 static void *copy(mla_onnx_graph *graph, const void *data, size_t bytes) {
     void *memory = mla_onnx_alloc(graph, bytes);
-    return memory ? memcpy(memory, data, bytes) : NULL;
+    if (memory && bytes) memcpy(memory, data, bytes); /* `data` may be NULL when there is nothing to copy */
+    return memory;
 }
 
 static char *copy_text(mla_onnx_graph *graph, const char *text) { return copy(graph, text, strlen(text) + 1); }
