@@ -37,6 +37,7 @@ function draw(bitmap) {
   image.imageSmoothingQuality = 'high';
   image.drawImage(bitmap, Math.round((side - width) / 2), Math.round((side - height) / 2), width, height);
   const rgba = image.getImageData(0, 0, side, side).data, rgb = new Uint8Array(3 * side * side);
+  $('below').getContext('2d').drawImage(image.canvas, 0, 0);
   for (let i = 0; i < side * side; i++) rgb.set(rgba.subarray(4 * i, 4 * i + 3), 3 * i);
   return rgb;
 }
@@ -67,7 +68,7 @@ function showMap(values) {
 }
 
 function showStrength() {
-  $('map').hidden = !$('show').checked || $('attention').hidden;
+  $('mapped').hidden = !$('show').checked || $('attention').hidden;
   $('map').style.opacity = $('strength').value / 100;
 }
 
@@ -138,7 +139,7 @@ async function start() {
   const bytes = new Uint8Array(await answer.arrayBuffer());
   model = describe(readMetadata(bytes));
   session = await ort.InferenceSession.create(bytes, { executionProviders: ['wasm'] });
-  $('image').width = $('image').height = model.size;
+  for (const id of ['image', 'below']) $(id).width = $(id).height = model.size;
   const known = model.metadata.best_test_accuracy;
   $('model').textContent = `${model.metadata.architecture} with ${setting('kind', 'unknown')} attention, ${model.classes.length} classes, ` +
     `images of ${model.size} × ${model.size} pixels` + (known ? `, ${(100 * known).toFixed(1)} % best test accuracy of its run` : '');

@@ -48,7 +48,7 @@ async function read(page) {
   return page.evaluate(() => {
     const texts = selector => Array.from(document.querySelectorAll(selector), element => element.textContent);
     return { status: document.getElementById('status').textContent, names: texts('#predictions .name'), shares: texts('#predictions .share'),
-      map: document.getElementById('map').width, hidden: document.getElementById('map').hidden };
+      map: document.getElementById('map').width, hidden: document.getElementById('mapped').hidden };
   });
 }
 
