@@ -74,7 +74,7 @@ class Refusals(support.Case):
             (['eval', 'a', '--limit', '0'], ['--limit', "'0'"]),
             (['eval', 'a', '--json=yes'], ["'--json=yes'", 'no value']),
             (['export', 'a'], ['--to', 'safetensors']),
-            (['export', 'a', '--to', 'onnx'], ['--to', 'safetensors', "'onnx'"]),
+            (['export', 'a', '--to', 'pth'], ['--to', 'safetensors or onnx', "'pth'"]),
             (['export', '--to', 'safetensors'], ['one CKPT', 'found 0']),
             (['export', 'a', '--to', 'safetensors', '-o'], ["'-o' needs a value"]),
             (['inspect'], ['one CONFIG or CKPT', 'found 0']),
