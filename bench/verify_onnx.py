@@ -37,12 +37,14 @@ def show(name, result):
 def main(program, data, checkpoints):
     nested = os.path.join(data, 'cifar-10-batches-bin')
     data = nested if os.path.isdir(nested) else data
-    print('| model | largest logit | largest difference | same first class | batches of 1, 2, 7 and 64 |\n| --- | --- | --- | --- | --- |')
+    print('| model | largest logit | largest difference | same first class | batches of 1, 2, 7 and 64 |')
+    print('| --- | --- | --- | --- | --- |')
     for config in sorted(glob.glob(os.path.join(ROOT, 'configs/cifar10/[pv][vi]t_*_*.yaml'))):
         with tempfile.TemporaryDirectory() as folder:
             run = os.path.join(folder, 'run')
-            call(program, 'train', config, '--out', run, '--set', f'data.path={data}', '--set', f'train.max_steps={STEPS}', '--set',
-                 'train.batch=32', '--set', 'data.subset=0.02', '--set', 'schedule.warmup_epochs=0')
+            settings = [f'data.path={data}', f'train.max_steps={STEPS}', 'train.batch=32', 'data.subset=0.02',
+                        'schedule.warmup_epochs=0']
+            call(program, 'train', config, '--out', run, *(word for setting in settings for word in ('--set', setting)))
             checkpoint, = glob.glob(os.path.join(run, 'checkpoints', 'step-*.safetensors'))
             show(f'{os.path.basename(config)[:-5]}, {STEPS} steps', compare(program, data, checkpoint, folder))
     for checkpoint in checkpoints:

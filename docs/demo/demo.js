@@ -46,10 +46,16 @@ function showPredictions(logits) {
   const shares = softmax(logits);
   $('predictions').replaceChildren(...top(logits, SHOWN).map(index => {
     const item = document.createElement('li');
-    item.innerHTML = '<span class="name"></span><span class="share"></span><span class="track"><span class="bar"></span></span>';
-    item.querySelector('.name').textContent = model.classes[index];
-    item.querySelector('.share').textContent = `${(100 * shares[index]).toFixed(1)} %`;
-    item.querySelector('.bar').style.width = `${100 * shares[index]}%`;
+    const [name, share, track, bar] = ['name', 'share', 'track', 'bar'].map(kind => {
+      const part = document.createElement('span');
+      part.className = kind;
+      return part;
+    });
+    name.textContent = model.classes[index];
+    share.textContent = `${(100 * shares[index]).toFixed(1)} %`;
+    bar.style.width = `${100 * shares[index]}%`;
+    track.append(bar);
+    item.append(name, share, track);
     return item;
   }));
 }
@@ -140,9 +146,10 @@ async function start() {
   model = describe(readMetadata(bytes));
   session = await ort.InferenceSession.create(bytes, { executionProviders: ['wasm'] });
   for (const id of ['image', 'below']) $(id).width = $(id).height = model.size;
-  const known = model.metadata.best_test_accuracy;
-  $('model').textContent = `${model.metadata.architecture} with ${setting('kind', 'unknown')} attention, ${model.classes.length} classes, ` +
-    `images of ${model.size} × ${model.size} pixels` + (known ? `, ${(100 * known).toFixed(1)} % best test accuracy of its run` : '');
+  const { architecture, best_test_accuracy: best } = model.metadata;
+  $('model').textContent = `${architecture} with ${setting('kind', 'unknown')} attention, ${model.classes.length} classes, ` +
+    `images of ${model.size} × ${model.size} pixels` +
+    (best ? `, ${(100 * best).toFixed(1)} % best test accuracy of its run` : '');
   $('file').disabled = false;
   say('Ready.');
   listen();

@@ -15,7 +15,8 @@ function readLogits(path) {
   const bytes = readFileSync(path), length = Number(bytes.readBigUInt64LE(0));
   const entry = JSON.parse(bytes.subarray(8, 8 + length).toString()).logits;
   const [first, last] = entry.data_offsets;
-  return { shape: entry.shape, data: new Float32Array(bytes.buffer.slice(bytes.byteOffset + 8 + length + first, bytes.byteOffset + 8 + length + last)) };
+  const start = bytes.byteOffset + 8 + length;
+  return { shape: entry.shape, data: new Float32Array(bytes.buffer.slice(start + first, start + last)) };
 }
 
 // CIFAR-10's records (label, then planes) as RGB rows.
@@ -75,7 +76,9 @@ function mapOf(parts, exposed, count) {
         let sum = 0;
         for (let m = 0; m < tokens; m++) {
           if (parts.share) weight[m] = at(parts.share, b, h, n, m, tokens);
-          else for (let c = 0; c < width; c++) weight[m] += at(parts.fq, b, h, n, c, width) * at(parts.fk, b, h, c, m, tokens);
+          else
+            for (let c = 0; c < width; c++)
+              weight[m] += at(parts.fq, b, h, n, c, width) * at(parts.fk, b, h, c, m, tokens);
           sum += weight[m];
         }
         const divisor = parts.share ? 1 : sum + tokens * exposed.eps;
@@ -87,10 +90,11 @@ function mapOf(parts, exposed, count) {
 async function compare(job) {
   const bytes = readFileSync(job.model);
   const metadata = readMetadata(bytes), model = describe(metadata);
-  const session = await ort.InferenceSession.create(bytes, { intraOpNumThreads: 1, interOpNumThreads: 1, logSeverityLevel: 2 });
+  const session = await ort.InferenceSession.create(bytes, { intraOpNumThreads: 1, interOpNumThreads: 1 });
   const rgb = readImages(job.images, model.size, job.count), reference = readLogits(job.logits);
   const classes = reference.shape[1];
-  if (reference.shape[0] !== job.count || classes !== model.classes.length) throw new Error(`${job.logits}: ${reference.shape}`);
+  if (reference.shape[0] !== job.count || classes !== model.classes.length)
+    throw new Error(`${job.logits}: ${reference.shape}`);
   const all = await run(session, model, rgb, job.count, BATCHES.at(-1));
   const result = {
     metadata, outputs: session.outputNames, inputs: session.inputMetadata,
@@ -108,7 +112,8 @@ async function compare(job) {
     const tokens = all.attention.shape[0], data = all.attention.data;
     result.tokens = tokens;
     result.least = Math.min(...data);
-    const sums = Array.from({ length: job.count }, (_, b) => data.slice(b * tokens, (b + 1) * tokens).reduce((x, y) => x + y, 0));
+    const sums = Array.from({ length: job.count },
+      (_, b) => data.slice(b * tokens, (b + 1) * tokens).reduce((x, y) => x + y, 0));
     result.sums = [Math.min(...sums), Math.max(...sums)];
     if (job.exposed) result.map = difference(mapOf(all, job.exposed, few), data, few * tokens);
   }

@@ -9,8 +9,8 @@ import { createServer } from 'node:http';
 import { extname, join, normalize } from 'node:path';
 import { chromium } from 'playwright-core';
 
-const TYPES = { '.html': 'text/html', '.css': 'text/css', '.js': 'text/javascript', '.mjs': 'text/javascript', '.wasm': 'application/wasm',
-  '.png': 'image/png', '.json': 'application/json' };
+const TYPES = { '.html': 'text/html', '.css': 'text/css', '.js': 'text/javascript', '.mjs': 'text/javascript',
+  '.wasm': 'application/wasm', '.png': 'image/png', '.json': 'application/json' };
 const site = process.argv[2], job = JSON.parse(readFileSync(0, 'utf8')), faults = [];
 
 const server = createServer((request, response) => {
@@ -28,9 +28,9 @@ function expect(condition, fault) {
 
 async function open(browser, options) {
   const page = await (await browser.newContext(options)).newPage();
-  page.on('console', message => { if (['error', 'warning'].includes(message.type())) faults.push(`console: ${message.text()}`); });
+  page.on('console', message => expect(!['error', 'warning'].includes(message.type()), `console: ${message.text()}`));
   page.on('pageerror', error => faults.push(`error: ${error.message}`));
-  page.on('request', request => { if (!/^(http:\/\/127\.0\.0\.1:|data:|blob:)/.test(request.url())) faults.push(`asks ${request.url()}`); });
+  page.on('request', request => expect(/^(http:\/\/127\.0\.0\.1:|data:|blob:)/.test(request.url()), `asks ${request.url()}`));
   await page.goto(address);
   await answered(page, 'test image');
   return page;
@@ -47,13 +47,17 @@ async function answered(page, name) {
 async function read(page) {
   return page.evaluate(() => {
     const texts = selector => Array.from(document.querySelectorAll(selector), element => element.textContent);
-    return { status: document.getElementById('status').textContent, names: texts('#predictions .name'), shares: texts('#predictions .share'),
-      map: document.getElementById('map').width, hidden: document.getElementById('mapped').hidden };
+    const [status, map, mapped] = ['status', 'map', 'mapped'].map(id => document.getElementById(id));
+    return { status: status.textContent, names: texts('#predictions .name'), shares: texts('#predictions .share'),
+      map: map.width, hidden: mapped.hidden };
   });
 }
 
 async function look(page, name) {
-  const [wide, room] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+  const [wide, room] = await page.evaluate(() => {
+    const root = document.documentElement;
+    return [root.scrollWidth, root.clientWidth];
+  });
   expect(wide <= room, `${name}: ${wide} pixels wide in a window of ${room}`);
   if (job.pictures) await page.screenshot({ path: join(job.pictures, `${name}.png`), fullPage: true });
 }
@@ -73,7 +77,8 @@ async function keyboard(page) {
     if (reached.length === 3) {
       await page.keyboard.press('Enter'); // the second sample
       await answered(page, 'test image');
-      expect(await page.evaluate(() => document.activeElement.getAttribute('aria-pressed')) === 'true', 'Enter does not choose a sample');
+      const pressed = await page.evaluate(() => document.activeElement.getAttribute('aria-pressed'));
+      expect(pressed === 'true', 'Enter does not choose a sample');
     }
     if (reached.at(-1) === 'show') {
       await page.keyboard.press('Space');
@@ -97,7 +102,8 @@ try {
   await page.setInputFiles('#file', { name: 'no.png', mimeType: 'image/png', buffer: Buffer.from('not an image') });
   await answered(page, 'no.png could not be read');
   await keyboard(page);
-  const phone = await open(browser, { viewport: { width: 360, height: 740 }, colorScheme: 'dark', isMobile: true, hasTouch: true });
+  const small = { viewport: { width: 360, height: 740 }, colorScheme: 'dark', isMobile: true, hasTouch: true };
+  const phone = await open(browser, small);
   await phone.setInputFiles('#file', job.images[0]);
   await answered(phone, job.images[0].split('/').at(-1));
   await look(phone, 'phone-dark');

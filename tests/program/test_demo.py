@@ -1,7 +1,7 @@
 """The demo page in headless Chromium: it gives the answers that `mirrorla eval` gives.
 
-Needs node with the packages of package.json, which `./run test` installs, and Chromium.  Without Chromium the test is skipped,
-or fails where MLA_REQUIRE_BROWSER is set.  With MLA_PICTURES=DIR pictures of the page are kept there.
+Needs node with the packages of package.json, which `./run test` installs, and Chromium.  Without Chromium the test is
+skipped, or fails where MLA_REQUIRE_BROWSER is set.  With MLA_PICTURES=DIR pictures of the page are kept there.
 """
 import json
 import math
@@ -30,15 +30,16 @@ class Demo(support.Case):
         self.write('demo.yaml', CONFIG)
         checkpoint = summary(self.train('demo.yaml', out='run').out)['checkpoint']
         self.run_program('eval', checkpoint, '--logits', 'logits.safetensors')
-        made = subprocess.run([os.path.join(SOURCE, 'docs/demo/serve'), checkpoint, '--out', 'site', '--build-only'], cwd=self.folder,
-                              env=dict(os.environ, MLA_PROGRAM=PROGRAM), capture_output=True, text=True, check=False)
+        words = [os.path.join(SOURCE, 'docs/demo/serve'), checkpoint, '--out', 'site', '--build-only']
+        made = subprocess.run(words, cwd=self.folder, env=dict(os.environ, MLA_PROGRAM=PROGRAM), capture_output=True,
+                              text=True, check=False)
         self.assertEqual(made.returncode, 0, made.stderr)
         samples = json.loads(self.read('site/samples/samples.json'))
         self.assertEqual(len(samples), 12)
         job = dict(images=[self.path('site/samples', sample['file']) for sample in samples], chromium=CHROMIUM,
                    pictures=os.environ.get('MLA_PICTURES'))
-        done = subprocess.run(['node', os.path.join(SOURCE, 'tests/onnx/demo.mjs'), self.path('site')], input=json.dumps(job),
-                              capture_output=True, text=True, timeout=support.TIMEOUT_S, check=False)
+        words = ['node', os.path.join(SOURCE, 'tests/onnx/demo.mjs'), self.path('site')]
+        done = subprocess.run(words, input=json.dumps(job), capture_output=True, text=True, timeout=support.TIMEOUT_S, check=False)
         self.assertEqual(done.returncode, 0, done.stderr + '\n(./run test installs node, and its packages)')
         result = json.loads(done.stdout)
         self.assertEqual(result['faults'], [])

@@ -32,13 +32,19 @@ ATTENTIONS = {
     'mirror, angle_max 3': '{kind: mirror, dwconv: 3, eps: 1e-4, mirror: {angle_max: 3, angle_gain: 2}}',
     'mirror, no cross_head': '{kind: mirror, dwconv: 3, eps: 1e-4, mirror: {cross_head: 0}}',
     'mirror, cross_head 5': '{kind: mirror, dwconv: 3, eps: 1e-3, mirror: {block: 2, cross_head: 5}}',
-    'mirror, all off': '{kind: mirror, dwconv: 0, eps: 1e-4, mirror: {reflections: 0, variance_angle: false, cross_head: 0}}',
+    'mirror, all off':
+        '{kind: mirror, dwconv: 0, eps: 1e-4, mirror: {reflections: 0, variance_angle: false, cross_head: 0}}',
 }
 MODELS = [(f'{name}: {attention}', shape, ATTENTIONS[attention])
           for name, shape in (('vit', VIT), ('pvt', PVT)) for attention in ATTENTIONS] + [
-    ('vit: 64 tokens, one head', 'family: vit, patch: 4, dims: [12], depths: [1], heads: [1], mlp_ratio: 2.5', '{kind: mirror, mirror: {block: 4}}'),
-    ('vit: one token', 'family: vit, patch: 32, dims: [16], depths: [1], heads: [4], mlp_ratio: 1', '{kind: mirror, mirror: {block: 2}}'),
-    ('pvt: four stages', 'family: pvt, patch: 2, dims: [8, 16, 16, 32], depths: [1, 1, 2, 1], heads: [1, 1, 2, 2], mlp_ratio: 2',
+    ('vit: 64 tokens, one head',
+     'family: vit, patch: 4, dims: [12], depths: [1], heads: [1], mlp_ratio: 2.5',
+     '{kind: mirror, mirror: {block: 4}}'),
+    ('vit: one token',
+     'family: vit, patch: 32, dims: [16], depths: [1], heads: [4], mlp_ratio: 1',
+     '{kind: mirror, mirror: {block: 2}}'),
+    ('pvt: four stages',
+     'family: pvt, patch: 2, dims: [8, 16, 16, 32], depths: [1, 1, 2, 1], heads: [1, 1, 2, 2], mlp_ratio: 2',
      '{kind: mirror, mirror: {block: 4}}'),
 ]
 
@@ -60,7 +66,8 @@ def python_with_onnx():
 class Onnx(support.Case):
     def tool(self, *words, text=None):
         done = subprocess.run(words, input=text, cwd=self.folder, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, f'{words}\n{done.stdout}\n{done.stderr}\n(./run test installs node and packages)')
+        self.assertEqual(done.returncode, 0,
+                         f'{words}\n{done.stdout}\n{done.stderr}\n(./run test installs node and packages)')
         return done.stdout
 
     def check(self, *files):
@@ -94,7 +101,8 @@ class Onnx(support.Case):
         images, jobs = self.images(), []
         for i, (name, shape, attention) in enumerate(MODELS):
             checkpoint = self.trained(f'model{i}', config(shape, attention))
-            jobs.append(self.job(i, checkpoint, images, *(['--preprocess', 'graph'] if i % 2 else []), *(['--attention'] if i % 3 else [])))
+            options = (['--preprocess', 'graph'] if i % 2 else []) + (['--attention'] if i % 3 else [])
+            jobs.append(self.job(i, checkpoint, images, *options))
         self.check(*(job['model'] for job in jobs))
         results = self.compare(jobs)
         for i, ((name, _, _), result) in enumerate(zip(MODELS, results)):
@@ -108,7 +116,8 @@ class Onnx(support.Case):
                 self.assertLessEqual(result['near'], 2)
                 self.assertGreater(result['largest'], 0.1)
                 kind = 'uint8' if i % 2 else 'float32'
-                self.assertEqual([(x['name'], x['type'], x['shape'][0]) for x in result['inputs']], [('image', kind, 'batch')])
+                self.assertEqual([(x['name'], x['type'], x['shape'][0]) for x in result['inputs']],
+                                 [('image', kind, 'batch')])
                 self.assertEqual(result['outputs'], ['logits', 'attention'] if i % 3 else ['logits'])
 
     def test_attention_map(self):
@@ -117,8 +126,9 @@ class Onnx(support.Case):
         for i, (kind, floor) in enumerate((('softmax', 0), ('relu', 1e-6), ('elu1', 0.02), ('mirror', 1e-3))):
             text = config(VIT if i % 2 else PVT, f'{{kind: {kind}, eps: {floor or 1e-6}}}')
             job = self.job(i, self.trained(kind, text), images, '--attention', exposed=dict(eps=floor))
-            self.tool(python_with_onnx(), os.path.join(ONNX_TESTS, 'check_model.py'), '--expose', job['model'], 'exposed-' + job['model'])
-            jobs.append(dict(job, model='exposed-' + job['model']))
+            exposed = f'exposed-{i}.onnx'
+            self.tool(python_with_onnx(), os.path.join(ONNX_TESTS, 'check_model.py'), '--expose', job['model'], exposed)
+            jobs.append(dict(job, model=exposed))
             eps[kind] = floor
         for (kind, floor), result in zip(eps.items(), self.compare(jobs)):
             with self.subTest(kind):
@@ -138,7 +148,8 @@ class Onnx(support.Case):
         self.run_program('export', checkpoint, '--to', 'safetensors', '-o', 'weights.safetensors')
         expected = dict(Safetensors(self.path('weights.safetensors')).metadata, preprocess='metadata')
         del expected['format']
-        script = (f"import {{ readMetadata }} from {json.dumps(os.path.join(SOURCE, 'docs/demo/model.js'))}; import fs from 'node:fs';"
+        reader = json.dumps(os.path.join(SOURCE, 'docs/demo/model.js'))
+        script = (f"import {{ readMetadata }} from {reader}; import fs from 'node:fs';"
                   "console.log(JSON.stringify(readMetadata(fs.readFileSync('model.onnx'))))")
         found = json.loads(self.tool('node', '--input-type=module', '-e', script))
         self.assertEqual(found, expected)
@@ -158,7 +169,8 @@ class Onnx(support.Case):
 
     def test_refusals(self):
         checkpoint = self.trained('tiny', TINY)
-        self.refused('export', checkpoint, '--to', 'onnx', '--preprocess', 'both', words=['--preprocess', 'both', 'metadata or graph'])
+        self.refused('export', checkpoint, '--to', 'onnx', '--preprocess', 'both',
+                     words=['--preprocess', 'both', 'metadata or graph'])
         self.refused('export', checkpoint, '--to', 'safetensors', '--attention', words=['--attention', 'onnx'])
         self.refused('export', checkpoint, '--to', 'onxx', words=['safetensors or onnx', 'onxx'])
         self.refused('export', checkpoint, '--to', 'onnx', '-o', 'nowhere/model.onnx', code=1, words=['nowhere/model.onnx'])
