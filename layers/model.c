@@ -108,6 +108,10 @@ mla_params *mla_model_params(mla_model *model) { return &model->params; }
 
 const mla_model_spec *mla_model_get_spec(const mla_model *model) { return &model->spec; }
 
+mla_model_parts mla_model_get_parts(const mla_model *model) {
+    return (mla_model_parts){model->stages, model->spec.stages, model->norm, model->head};
+}
+
 mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images, const mla_forward *forward) {
     mla_var x = images;
     for (int i = 0; i < model->spec.stages; i++) x = mla_stage_forward(&model->stages[i], tape, x, forward);

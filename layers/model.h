@@ -26,6 +26,15 @@ void mla_model_free(mla_model *model); /* NULL is allowed */
 mla_params *mla_model_params(mla_model *model); /* owned by the model */
 const mla_model_spec *mla_model_get_spec(const mla_model *model);
 
+/* What forward applies, in order, for code that walks a model without running it; owned by the model. */
+typedef struct mla_model_parts {
+    const mla_stage *stage;
+    int stages;
+    mla_norm_layer norm; /* after the token mean */
+    mla_linear_layer head;
+} mla_model_parts;
+mla_model_parts mla_model_get_parts(const mla_model *model);
+
 /* Images (B, 3, S, S), normalised -> logits (B, classes). */
 mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images, const mla_forward *forward);
 

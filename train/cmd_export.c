@@ -6,18 +6,25 @@
 
 #include "train/cli.h"
 #include "train/export.h"
+#include "train/onnx.h"
 
 static const char help[] =
     "Usage: mirrorla export CKPT --to FORMAT [OPTIONS]\n\n"
-    "Writes a checkpoint's weights alone for other tools, with config, class names, input size, mean and deviation.\n"
+    "Writes a checkpoint's model for other tools, with config, class names, input size, mean and deviation as metadata.\n"
     "docs/formats.md says what is in the files and how they are read.\n\n"
-    "  --to FORMAT        safetensors: under the state_dict names of the PyTorch twin (tools/mirrorla.py)\n"
-    "  -o, --output FILE  default: the checkpoint's name with the format's ending\n"
+    "  --to FORMAT        safetensors: the weights alone, under the state_dict names of the PyTorch twin\n"
+    "                     (tools/mirrorla.py);  onnx: weights and graph, float32, opset 17, any batch size\n"
+    "  -o, --output FILE  default: the checkpoint's name with .export.safetensors or .onnx\n"
     "  --weights WHICH    raw, average, or auto (default): the average where one is kept\n"
+    "  --help             this text\n\n"
+    "safetensors:\n"
     "  --dtype TYPE       f32 (default), bf16 or f16, rounded to nearest\n"
-    "  --fuse             fold the mirror's static reflections into the q and k projections: the same logits, fewer "
-    "tensors\n"
-    "  --help             this text\n";
+    "  --fuse             fold the mirror's static reflections into the q and k projections: the same logits, fewer\n"
+    "                     tensors\n\n"
+    "onnx:\n"
+    "  --preprocess HOW   metadata (default): the input is float32 (batch, 3, S, S), normalised by the caller with the\n"
+    "                     mean and std in the metadata;  graph: uint8 (batch, S, S, 3), normalised in the graph\n"
+    "  --attention        a second output, how much attention each token of the last block receives\n";
 
 typedef struct format format;
 enum { OPTIONS = 8 };
@@ -27,6 +34,7 @@ typedef struct arguments {
     const format *format;
     mla_weights weights;
     mla_dtype dtype;
+    mla_onnx_options onnx;
     bool fuse, help;
     const char *given[OPTIONS]; /* options that are not for every format */
     int given_count;
@@ -70,10 +78,24 @@ static mla_status write_safetensors(const char *path, mla_loaded *loaded, const 
     return status;
 }
 
+/* ---- ONNX */
+
+static mla_status write_onnx(const char *path, mla_loaded *loaded, const arguments *a, mla_error *error) {
+    const mla_params *params = mla_model_params(loaded->model);
+    mla_onnx_options options = a->onnx;
+    options.average = loaded->average;
+    const mla_status status = mla_export_onnx(path, loaded->model, &loaded->checkpoint, &options, error);
+    if (status == MLA_OK)
+        printf("%s: %zu parameters in %d tensors, %s weights\n", path, params->count, params->entries,
+               loaded->average ? "averaged" : "raw");
+    return status;
+}
+
 /* ---- the command */
 
 static const format formats[] = {
     {"safetensors", ".export.safetensors", {"--dtype", "--fuse"}, write_safetensors},
+    {"onnx", ".onnx", {"--preprocess", "--attention"}, write_onnx},
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
@@ -128,12 +150,14 @@ static int check(arguments *a, int argc, char **argv, const char *to) {
 }
 
 static int parse(arguments *a, int argc, char **argv) {
-    enum { TO = 1, WEIGHTS, DTYPE, FUSE, HELP };
+    enum { TO = 1, WEIGHTS, DTYPE, FUSE, PREPROCESS, ATTENTION, HELP };
     static const struct option table[] = {{"to", required_argument, NULL, TO},
                                           {"output", required_argument, NULL, 'o'},
                                           {"weights", required_argument, NULL, WEIGHTS},
                                           {"dtype", required_argument, NULL, DTYPE},
                                           {"fuse", no_argument, NULL, FUSE},
+                                          {"preprocess", required_argument, NULL, PREPROCESS},
+                                          {"attention", no_argument, NULL, ATTENTION},
                                           {"help", no_argument, NULL, HELP},
                                           {0}};
     const char *to = NULL;
@@ -153,6 +177,16 @@ static int parse(arguments *a, int argc, char **argv) {
         case FUSE:
             note_given(a, "--fuse");
             a->fuse = true;
+            break;
+        case PREPROCESS:
+            note_given(a, "--preprocess");
+            a->onnx.pixels = !strcmp(optarg, "graph");
+            if (!a->onnx.pixels && strcmp(optarg, "metadata"))
+                return mla_cli_usage(argv[0], "--preprocess: expected metadata or graph, found '%s'", optarg);
+            break;
+        case ATTENTION:
+            note_given(a, "--attention");
+            a->onnx.attention = true;
             break;
         case HELP: a->help = true; return 0;
         default: return mla_cli_wrong_option(argv, key);

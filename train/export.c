@@ -37,6 +37,16 @@ static void add_origin(mla_metadata *metadata, const mla_checkpoint *checkpoint,
         mla_metadata_add(metadata, "source_weight_hash", strdup(checkpoint->weight_hash));
 }
 
+mla_status mla_metadata_export(mla_metadata *metadata, const char *path, const mla_checkpoint *checkpoint,
+                               const mla_export_options *options, uint64_t weight_hash, mla_error *error) {
+    add_origin(metadata, checkpoint, options);
+    const mla_status status =
+        mla_metadata_describe(metadata, path, &checkpoint->config, &checkpoint->classes, weight_hash, error);
+    if (status != MLA_OK) return status;
+    add_results(metadata, &checkpoint->counters);
+    return mla_metadata_status(metadata, path, error);
+}
+
 static mla_file_tensor describe(const mla_param *param, const real *value, mla_dtype dtype) {
     const bool narrow = dtype != MLA_F32;
     mla_file_tensor tensor = {.name = param->name,
@@ -87,14 +97,7 @@ mla_status mla_export_safetensors(const char *path, const mla_params *params, co
         tensors[count] = describe(&params->entry[i], value, options->dtype);
         status = hash_tensor(&hash, &tensors[count++], path, error);
     }
-    if (status == MLA_OK) {
-        add_origin(&metadata, checkpoint, options);
-        status = mla_metadata_describe(&metadata, path, &checkpoint->config, &checkpoint->classes, hash, error);
-    }
-    if (status == MLA_OK) {
-        add_results(&metadata, &checkpoint->counters);
-        status = mla_metadata_status(&metadata, path, error);
-    }
+    if (status == MLA_OK) status = mla_metadata_export(&metadata, path, checkpoint, options, hash, error);
     if (status == MLA_OK) status = mla_safetensors_write(path, tensors, count, metadata.pair, metadata.count, error);
     mla_metadata_free(&metadata);
     free(tensors);
