@@ -170,7 +170,8 @@ void mla_view_close(mla_view *view) {
 
 /* f (N, d) = the kind's feature map of a head's q or k. */
 static void features(real *f, const mla_view *view, mla_side side, size_t head) {
-    const real *x = view->qk[MLA_AFTER_CROSS] + (side == MLA_SIDE_K) * view->channels + head * view->d;
+    size_t width;
+    const real *x = mla_view_channels(&width, view, MLA_AFTER_CROSS, side, (int)head);
     for (size_t n = 0; n < view->tokens; n++, f += view->d, x += 2 * view->channels) {
         if (view->attention->spec.kind == MLA_ATTENTION_ELU1)
             mla_vec_elu1(view->d, f, x);
@@ -287,10 +288,15 @@ mla_status mla_view_received(real *received, const mla_view *view, mla_error *er
     return status;
 }
 
+const real *mla_view_channels(size_t *width, const mla_view *view, mla_mirror_stage stage, mla_side side, int head) {
+    const size_t first = head == MLA_ALL_HEADS ? 0 : (size_t)head * view->d;
+    *width = head == MLA_ALL_HEADS ? view->channels : view->d;
+    return view->qk[stage] + (side == MLA_SIDE_K) * view->channels + first;
+}
+
 double mla_view_kept(const mla_view *view, mla_mirror_stage stage, mla_side side, int head) {
-    const size_t width = head == MLA_ALL_HEADS ? view->channels : view->d;
-    const real *x =
-        view->qk[stage] + (side == MLA_SIDE_K) * view->channels + (head == MLA_ALL_HEADS ? 0 : (size_t)head * view->d);
+    size_t width;
+    const real *x = mla_view_channels(&width, view, stage, side, head);
     double all = 0, kept = 0;
     for (size_t n = 0; n < view->tokens; n++, x += 2 * view->channels)
         for (size_t i = 0; i < width; i++) {

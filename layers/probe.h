@@ -79,6 +79,9 @@ MLA_MUST_CHECK mla_status mla_view_attention(real *a, const mla_view *view, size
  * N: linear kinds take one sum over queries, softmax goes in tiles of rows.  MLA_NO_MEMORY. */
 MLA_MUST_CHECK mla_status mla_view_received(real *received, const mla_view *view, mla_error *error);
 
+/* The numbers of q or k of one head (or of all) at a stage: rows of *width values, 2C reals apart. */
+const real *mla_view_channels(size_t *width, const mla_view *view, mla_mirror_stage stage, mla_side side, int head);
+
 /* Share of the energy that ReLU lets through, |relu(x)|^2 / |x|^2 over all tokens of q or k, in a head or in all of them;
  * NaN for x = 0. */
 double mla_view_kept(const mla_view *view, mla_mirror_stage stage, mla_side side, int head);
