@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "layers/probe.h"
+
 static const mla_family_row *const families[] = {
     [MLA_FAMILY_VIT] = &mla_family_vit,
     [MLA_FAMILY_PVT] = &mla_family_pvt,
@@ -115,6 +117,7 @@ mla_model_parts mla_model_get_parts(const mla_model *model) {
 mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images, const mla_forward *forward) {
     mla_var x = images;
     for (int i = 0; i < model->spec.stages; i++) x = mla_stage_forward(&model->stages[i], tape, x, forward);
+    mla_probe_head(forward->probe, &model->norm, &model->head, x);
     x = mla_norm_forward(&model->norm, tape, mla_token_mean(tape, x));
     return mla_linear_forward(&model->head, tape, x, MLA_NO_VAR, MLA_IDENTITY);
 }

@@ -57,11 +57,16 @@ typedef struct mla_checkpoint {
     mla_class_info classes; /* owned by the checkpoint */
     char *weight_hash;      /* 16 hex digits, or MLA_NO_HASH in an export that another tool saved again and could not hash */
     bool has_ema, has_optimizer; /* has_optimizer: a run can be resumed from it */
+    bool weights_only;           /* opened by mla_checkpoint_open_weights */
 } mla_checkpoint;
 
 /* `overrides` change the stored config ("key=value"). */
 MLA_MUST_CHECK mla_status mla_checkpoint_open(mla_checkpoint *checkpoint, const char *path, const char *const *overrides,
                                               size_t override_count, mla_error *error);
+/* The same for who takes the weights or their average alone: the optimiser's moments, two thirds of the file, are neither
+ * read nor verified, and loading them is a mistake of the code.  What is used is verified as ever, by its CRC or, in a file
+ * without CRCs, by the weight hash. */
+MLA_MUST_CHECK mla_status mla_checkpoint_open_weights(mla_checkpoint *checkpoint, const char *path, mla_error *error);
 void mla_checkpoint_close(mla_checkpoint *checkpoint);
 
 /* Copies the buffers that are not NULL in *buffers; a missing, unexpected or reshaped tensor is an error that

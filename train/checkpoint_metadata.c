@@ -273,6 +273,7 @@ mla_status mla_metadata_verify_crc(const mla_checkpoint *checkpoint, mla_error *
                           checkpoint->path);
     for (size_t i = 0; i < mla_safetensors_count(checkpoint->file) && status == MLA_OK; i++) {
         const mla_file_tensor *tensor = mla_safetensors_at(checkpoint->file, i);
+        if (checkpoint->weights_only && !strncmp(tensor->name, "optim.", strlen("optim."))) continue;
         if (same_crc(object, tensor->name, mla_tensor_crc(tensor->data, tensor->bytes)))
             mla_safetensors_release(checkpoint->file, tensor);
         else

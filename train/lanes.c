@@ -191,7 +191,7 @@ static mla_status run_shard(mla_engine *e, worker *w, const job *j, shard_sum *s
         j->source->load(j->source->context, j->first, j->count, w->images, w->labels, w->samples, w->pixels, error);
     if (status != MLA_OK) return status;
     mla_tape_begin(w->tape, params_of(e), j->values, j->gradient);
-    const mla_forward forward = {j->gradient != NULL, j->source->seed, j->source->epoch, w->samples};
+    const mla_forward forward = {j->gradient != NULL, j->source->seed, j->source->epoch, w->samples, NULL};
     const mla_var x = mla_tape_input(w->tape, mla_tensor_make(w->images, 4, (size_t[]){j->count, 3, side, side}));
     const mla_var logits = mla_model_forward(e->model, w->tape, x, &forward);
     int *targets = mla_tape_alloc(w->tape, j->count * sizeof(int));

@@ -34,14 +34,24 @@ static mla_status load(mla_loaded *loaded, const char *path, mla_weights weights
     return mla_checkpoint_load(c, params, &buffers, error);
 }
 
+static mla_status load_or_close(mla_loaded *loaded, const char *path, mla_weights weights, mla_error *error) {
+    const mla_status status = load(loaded, path, weights, error);
+    if (status != MLA_OK) mla_loaded_close(loaded);
+    return status;
+}
+
 mla_status mla_loaded_open(mla_loaded *loaded, const char *path, mla_weights weights, const char *const *overrides,
                            size_t override_count, mla_error *error) {
     *loaded = (mla_loaded){0};
-    mla_status status = mla_checkpoint_open(&loaded->checkpoint, path, overrides, override_count, error);
+    const mla_status status = mla_checkpoint_open(&loaded->checkpoint, path, overrides, override_count, error);
     if (status != MLA_OK) return status;
-    status = load(loaded, path, weights, error);
-    if (status != MLA_OK) mla_loaded_close(loaded);
-    return status;
+    return load_or_close(loaded, path, weights, error);
+}
+
+mla_status mla_loaded_open_weights(mla_loaded *loaded, const char *path, mla_weights weights, mla_error *error) {
+    *loaded = (mla_loaded){0};
+    const mla_status status = mla_checkpoint_open_weights(&loaded->checkpoint, path, error);
+    return status == MLA_OK ? load_or_close(loaded, path, weights, error) : status;
 }
 
 void mla_loaded_close(mla_loaded *loaded) {

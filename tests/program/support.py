@@ -67,6 +67,8 @@ def environment(home, changes=()):
            if not k.startswith(('OMP_', 'GOMP_', 'OPENBLAS_', 'GOTO_', 'MLA_', 'XDG_'))}
     # Threads that wait for each other must not burn the core that the other one needs.
     env.update(HOME=home, OMP_WAIT_POLICY='passive', ASAN_OPTIONS='exitcode=99:detect_leaks=1',
+               LSAN_OPTIONS='print_suppressions=0:suppressions=' + os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                                                                'leaks.supp'),
                UBSAN_OPTIONS='halt_on_error=1:print_stacktrace=1:exitcode=99')
     env.update(changes)
     return env

@@ -16,10 +16,10 @@ class Commands(support.Case):
             self.assertIn('Usage: mirrorla COMMAND', result.out)
             self.assertEqual(result.err, '')
         commands = re.findall(r'^  (\w+) ', result.out, re.M)
-        self.assertEqual(set(commands), {'train', 'eval', 'inspect', 'export', 'import', 'diff', 'data', 'config',
+        self.assertEqual(set(commands), {'train', 'eval', 'predict', 'inspect', 'export', 'import', 'diff', 'data', 'config',
                                          'version'})
         for command in commands:
-            for words in ([command, '--help'], [command, '--he']):
+            for words in ([command, '--help'], [command, '--hel']):
                 result = self.run_program(*words)
                 self.assertTrue(result.out.startswith(f'Usage: mirrorla {command}'), str(result))
                 self.assertEqual(result.err, '')
