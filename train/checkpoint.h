@@ -60,6 +60,11 @@ MLA_MUST_CHECK mla_status mla_checkpoint_open(mla_checkpoint *checkpoint, const 
                                               size_t override_count, mla_error *error);
 void mla_checkpoint_close(mla_checkpoint *checkpoint);
 
+/* Whether the file has the weights (with `average` their average) of exactly these parameters, which need no memory yet; an
+ * error lists the first few names. */
+MLA_MUST_CHECK mla_status mla_checkpoint_fits(const mla_checkpoint *checkpoint, const mla_params *params, bool average,
+                                              mla_error *error);
+
 /* Copies the buffers that are not NULL in *buffers; a missing, unexpected or reshaped tensor is an error that
  * lists the first few names, and then nothing has been copied. */
 MLA_MUST_CHECK mla_status mla_checkpoint_load(const mla_checkpoint *checkpoint, const mla_params *params,
