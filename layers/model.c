@@ -76,7 +76,7 @@ static void declare(mla_model *model) {
     model->head = mla_linear_declare(&model->params, "head", channels, (size_t)spec->classes, true, 0.02);
 }
 
-mla_status mla_model_new(mla_model **out, const mla_model_spec *spec, mla_error *error) {
+mla_status mla_model_declare(mla_model **out, const mla_model_spec *spec, mla_error *error) {
     *out = NULL;
     mla_status status = check(spec, error);
     if (status != MLA_OK) return status;
@@ -90,13 +90,19 @@ mla_status mla_model_new(mla_model **out, const mla_model_spec *spec, mla_error 
     }
     model->spec = *spec;
     declare(model);
-    status = mla_params_allocate(&model->params, error);
-    if (status != MLA_OK) {
-        mla_model_free(model);
-        return status;
-    }
     *out = model;
     return MLA_OK;
+}
+
+mla_status mla_model_new(mla_model **out, const mla_model_spec *spec, mla_error *error) {
+    mla_status status = mla_model_declare(out, spec, error);
+    if (status != MLA_OK) return status;
+    status = mla_params_allocate(&(*out)->params, error);
+    if (status != MLA_OK) {
+        mla_model_free(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 void mla_model_free(mla_model *model) {

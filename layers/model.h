@@ -21,6 +21,9 @@ typedef struct mla_model mla_model;
 
 /* Checks the spec (MLA_INVALID says what does not fit), declares and allocates the parameters (zeros). */
 MLA_MUST_CHECK mla_status mla_model_new(mla_model **model, const mla_model_spec *spec, mla_error *error);
+/* The same without memory for the weights: a spec from a file may ask for any amount, and its names and shapes can be
+ * compared with the file first.  mla_params_allocate(mla_model_params(model)) makes the model whole. */
+MLA_MUST_CHECK mla_status mla_model_declare(mla_model **model, const mla_model_spec *spec, mla_error *error);
 void mla_model_free(mla_model *model); /* NULL is allowed */
 
 mla_params *mla_model_params(mla_model *model); /* owned by the model */

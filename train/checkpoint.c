@@ -247,6 +247,13 @@ static mla_status fail_mismatch(const mismatch *found, const char *path, mla_err
     return length ? mla_fail(error, MLA_INVALID, "%s: its tensors do not fit the model: %s", path, text) : MLA_OK;
 }
 
+mla_status mla_checkpoint_fits(const mla_checkpoint *checkpoint, const mla_params *params, bool average, mla_error *error) {
+    mismatch found = {0};
+    mla_status status = compare_section(&found, checkpoint->file, params, average ? "ema." : "", error);
+    list_unexpected(&found, checkpoint->file, params);
+    return status == MLA_OK ? fail_mismatch(&found, checkpoint->path, error) : status;
+}
+
 /* Compares the stored weights, as they lie in the file, with the hash stored beside them. */
 static mla_status verify_hash(const mla_checkpoint *checkpoint, const mla_params *params, mla_error *error) {
     const char *stored = mla_safetensors_metadata(checkpoint->file, "dtype");

@@ -69,6 +69,11 @@ MLA_MUST_CHECK mla_status mla_checkpoint_open(mla_checkpoint *checkpoint, const 
 MLA_MUST_CHECK mla_status mla_checkpoint_open_weights(mla_checkpoint *checkpoint, const char *path, mla_error *error);
 void mla_checkpoint_close(mla_checkpoint *checkpoint);
 
+/* Whether the file has the weights (with `average` their average) of exactly these parameters, which need no memory yet; an
+ * error lists the first few names. */
+MLA_MUST_CHECK mla_status mla_checkpoint_fits(const mla_checkpoint *checkpoint, const mla_params *params, bool average,
+                                              mla_error *error);
+
 /* Copies the buffers that are not NULL in *buffers; a missing, unexpected or reshaped tensor is an error that
  * lists the first few names, a weight that is not finite is told by name, and then nothing has been copied. */
 MLA_MUST_CHECK mla_status mla_checkpoint_load(const mla_checkpoint *checkpoint, const mla_params *params,

@@ -161,6 +161,10 @@ mla_status mla_image_resize(mla_image *out, const mla_image *in, int width, int 
                             mla_error *error) {
     filter f = interpolation == MLA_BICUBIC ? (filter){bicubic, 2.0} : (filter){bilinear, 1.0};
     mla_image rows = {0};
+    /* Before any work: the rows alone may fit where the whole does not. */
+    if (width > MLA_MAX_PIXELS / height)
+        return mla_fail(error, MLA_INVALID, "resized image: %d x %d pixels, expected 1 to %d in all", width, height,
+                        MLA_MAX_PIXELS);
     /* A side that stays is not filtered. */
     if (height == in->height) return resize_rows(out, in, width, f, error);
     if (width == in->width) return resize_columns(out, in, height, f, error);

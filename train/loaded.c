@@ -25,10 +25,13 @@ static mla_status load(mla_loaded *loaded, const char *path, mla_weights weights
     spec.image = c->classes.size;
     spec.classes = c->classes.count;
     c->config.model = spec;
-    mla_status status = mla_model_new(&loaded->model, &spec, error);
+    mla_status status = mla_model_declare(&loaded->model, &spec, error);
     if (status != MLA_OK) return mla_fail_context(error, "%s: ", path);
     loaded->average = weights != MLA_WEIGHTS_RAW && c->has_ema;
     mla_params *params = mla_model_params(loaded->model);
+    status = mla_checkpoint_fits(c, params, loaded->average, error);
+    if (status != MLA_OK) return status;
+    if (mla_params_allocate(params, error) != MLA_OK) return mla_fail_context(error, "%s: ", path);
     const mla_run_buffers buffers = {.value = loaded->average ? NULL : params->value,
                                      .ema = loaded->average ? params->value : NULL};
     return mla_checkpoint_load(c, params, &buffers, error);
