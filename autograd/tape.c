@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/profile.h"
 #include "core/arena.h"
 
 #define MLA_OP(ID, name) extern const mla_op mla_op_##name;
@@ -58,6 +59,7 @@ struct mla_tape {
     const mla_params *params;
     const real *values;
     real *gradient;
+    mla_profile *profile; /* NULL: no times are taken */
     bool out_of_memory;
 };
 
@@ -79,6 +81,8 @@ void mla_tape_begin(mla_tape *tape, const mla_params *params, const real *values
     tape->gradient = gradient;
     tape->out_of_memory = false;
 }
+
+void mla_tape_profile(mla_tape *tape, mla_profile *profile) { tape->profile = profile; }
 
 void *mla_tape_alloc(mla_tape *tape, size_t bytes) {
     void *memory = tape->out_of_memory ? NULL : mla_arena_alloc(&tape->arena, bytes);
@@ -165,6 +169,7 @@ mla_var mla_record(mla_tape *tape, mla_op_id id, const mla_var *inputs, const vo
 
 mla_var mla_record_op(mla_tape *tape, const mla_op *op, const mla_var *inputs, const void *attr, size_t attr_bytes) {
     if (tape->out_of_memory) return MLA_NO_VAR;
+    const uint64_t start = tape->profile ? mla_profile_now() : 0;
     node n = {.op = op};
     mla_op_args args = {.attr = attr};
     bool needs_gradient = false;
@@ -195,6 +200,7 @@ mla_var mla_record_op(mla_tape *tape, const mla_op *op, const mla_var *inputs, c
     args.out = mla_tensor_make(out, plan.ndim, plan.shape);
     args.saved = n.saved;
     n.op->forward(&args);
+    if (tape->profile) mla_profile_add(tape->profile->forward, op, start, n.flops, &args, n.saved_count);
     mla_arena_restore(&tape->arena, mark);
     n.out = add_slot(tape, (slot){.value = args.out, .needs_gradient = needs_gradient, .base = -1});
     if (n.out.id >= 0) tape->nodes[tape->node_count++] = n;
@@ -249,6 +255,7 @@ static void give_up_gradient(mla_tape *tape, mla_var out) {
 }
 
 static void run_backward(mla_tape *tape, const node *n) {
+    const uint64_t start = tape->profile ? mla_profile_now() : 0;
     mla_op_args args = {.attr = n->attr, .saved = n->saved, .out = get(tape, n->out)->value};
     args.dout = args.out;
     args.dout.data = get(tape, n->out)->gradient;
@@ -261,6 +268,7 @@ static void run_backward(mla_tape *tape, const node *n) {
     const mla_arena_mark mark = mla_arena_save(&tape->arena);
     args.scratch = mla_tape_alloc(tape, n->scratch_count * sizeof(real));
     if (!tape->out_of_memory) n->op->backward(&args);
+    if (tape->profile) mla_profile_add(tape->profile->backward, n->op, start, 2 * n->flops, &args, n->saved_count);
     mla_arena_restore(&tape->arena, mark);
 }
 
@@ -326,7 +334,11 @@ bool mla_tape_node(const mla_tape *tape, int i, mla_node_info *info) {
     if (i < 0 || i >= tape->node_count) return false;
     const node *n = &tape->nodes[i];
     const mla_tensor out = tape->slots[n->out.id].value;
-    *info = (mla_node_info){n->op->name, out, n->flops, (mla_tensor_count(&out) + n->saved_count) * sizeof(real),
-                            node_param(tape, i)};
+    *info = (mla_node_info){.op = n->op->name,
+                            .out = out,
+                            .flops = n->flops,
+                            .bytes = (mla_tensor_count(&out) + n->saved_count) * sizeof(real),
+                            .param = node_param(tape, i)};
+    for (int k = 0; k < MLA_MAX_INPUTS; k++) info->reads[k] = n->in[k].id < 0 ? -1 : tape->slots[n->in[k].id].param - 1;
     return true;
 }

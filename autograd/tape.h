@@ -129,6 +129,7 @@ typedef struct mla_node_info {
     double flops;
     size_t bytes; /* output and saved values */
     int param;    /* index of the first parameter among its inputs, or else of the nearest node before; -1: none */
+    int reads[MLA_MAX_INPUTS]; /* indices of the parameters among its inputs; others -1 */
 } mla_node_info;
 bool mla_tape_node(const mla_tape *tape, int i, mla_node_info *info);
 

@@ -148,6 +148,15 @@ uint64_t mla_params_hash(const mla_params *params, const real *value) {
     return hash;
 }
 
+mla_decay_totals mla_params_decay_totals(const mla_params *params) {
+    mla_decay_totals totals = {0};
+    for (int i = 0; i < params->entries; i++) {
+        totals.count[params->entry[i].decay] += params->entry[i].count;
+        totals.tensors[params->entry[i].decay]++;
+    }
+    return totals;
+}
+
 const char *mla_params_not_finite(const mla_params *params, const real *value) {
     for (int i = 0; i < params->entries; i++) {
         const real *v = value + params->entry[i].offset;

@@ -77,6 +77,13 @@ uint64_t mla_params_hash(const mla_params *params, const real *value);
 #define MLA_HASH_START UINT64_C(14695981039346656037)
 uint64_t mla_hash_bytes(uint64_t hash, const void *data, size_t bytes);
 
+/* What weight decay acts on ([1]) and what it does not ([0]). */
+typedef struct mla_decay_totals {
+    size_t count[2]; /* parameters */
+    int tensors[2];
+} mla_decay_totals;
+mla_decay_totals mla_params_decay_totals(const mla_params *params);
+
 /* Name of the first parameter that has a value that is not finite, or NULL. */
 const char *mla_params_not_finite(const mla_params *params, const real *value);
 

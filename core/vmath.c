@@ -64,38 +64,3 @@ void mla_vec_add_rows(size_t rows, size_t columns, real *restrict sum, const rea
         mla_vec_add(columns, sum, 1, part);
     }
 }
-
-const char *mla_vec_isa(void) {
-#if defined(__AVX512F__)
-    return "AVX-512";
-#elif defined(__AVX2__)
-    return "AVX2 + FMA";
-#elif defined(__AVX__)
-    return "AVX";
-#elif defined(__SSE2__)
-    return "SSE2 (baseline x86-64)";
-#elif defined(__ARM_NEON)
-    return "NEON";
-#else
-    return "scalar";
-#endif
-}
-
-int mla_vec_isa_supported(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_cpu_init();
-#if defined(__AVX512F__)
-    if (!__builtin_cpu_supports("avx512f")) return 0;
-#endif
-#if defined(__AVX2__)
-    if (!__builtin_cpu_supports("avx2")) return 0;
-#endif
-#if defined(__FMA__)
-    if (!__builtin_cpu_supports("fma")) return 0;
-#endif
-#if defined(__AVX__)
-    if (!__builtin_cpu_supports("avx")) return 0;
-#endif
-#endif
-    return 1;
-}

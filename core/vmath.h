@@ -27,11 +27,4 @@ static inline void mla_vec_add(size_t n, real *restrict y, real factor, const re
 void mla_vec_add_rows(size_t rows, size_t columns, real *restrict sum, const real *restrict x, size_t stride,
                       real *restrict part);
 
-/* Which vector instructions this file was compiled for, e.g. "AVX2 + FMA". */
-const char *mla_vec_isa(void);
-
-/* False when the processor lacks instructions that this build uses; the program then says so and ends before it
- * could crash. */
-int mla_vec_isa_supported(void);
-
 #endif

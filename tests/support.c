@@ -79,7 +79,10 @@ static double worst_place(const real *got, const real *want, size_t n, double fl
 
 static double largest(const real *values, size_t n) {
     double most = 0;
-    for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)values[i]));
+    for (size_t i = 0; i < n; i++) {
+        const double size = fabs((double)values[i]); /* fmax here is a loop that gcc 12 cannot compile for arm64 */
+        if (size > most) most = size;
+    }
     return most > 0 ? most : 1;
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/arena.h"
 #include "core/gemm.h"
+#include "core/isa.h"
 #include "core/rng.h"
 #include "core/utf8.h"
 #include "core/vmath.h"
@@ -296,10 +297,36 @@ START_TEST(tails_are_right) {
 END_TEST
 
 START_TEST(instructions_are_named) {
-    ck_assert(mla_vec_isa_supported());
-    ck_assert_uint_gt(strlen(mla_vec_isa()), 2);
+    ck_assert(mla_isa_missing(&mla_isa_engine) == NULL);
+    ck_assert_uint_gt(strlen(mla_isa_engine.name), 2);
 }
 END_TEST
+
+#if defined(__x86_64__)
+/* What the system says the processor has, for instructions that it calls by the same name. */
+START_TEST(missing_instructions_are_found) {
+    static const struct {
+        mla_isa_bit bit;
+        const char *flag;
+    } cases[] = {{MLA_ISA_BIT_SSSE3, "ssse3"},       {MLA_ISA_BIT_AVX, "avx"},          {MLA_ISA_BIT_FMA, "fma"},
+                 {MLA_ISA_BIT_AVX2, "avx2"},         {MLA_ISA_BIT_BMI2, "bmi2"},        {MLA_ISA_BIT_AVX512F, "avx512f"},
+                 {MLA_ISA_BIT_AVX512BW, "avx512bw"}, {MLA_ISA_BIT_AVX512VL, "avx512vl"}};
+    char flags[8192] = " ";
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (!file) return;
+    while (fgets(flags + 1, sizeof flags - 1, file) && strncmp(flags + 1, "flags", 5)) continue;
+    fclose(file);
+    flags[strcspn(flags, "\n")] = ' ';
+    for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+        char word[32];
+        snprintf(word, sizeof word, " %s ", cases[i].flag);
+        const char *missing = mla_isa_missing(&(mla_isa){.needs = 1u << cases[i].bit});
+        ck_assert_msg((missing == NULL) == (strstr(flags, word) != NULL), "%s", cases[i].flag);
+        if (missing) ck_assert_str_eq(missing, cases[i].flag);
+    }
+}
+END_TEST
+#endif
 
 /* ---- tensors */
 
@@ -384,6 +411,9 @@ static void vectors(TCase *tcase) {
     tcase_add_test(tcase, elu1_is_close);
     tcase_add_test(tcase, tails_are_right);
     tcase_add_test(tcase, instructions_are_named);
+#if defined(__x86_64__)
+    tcase_add_test(tcase, missing_instructions_are_found);
+#endif
     tcase_add_test(tcase, tensor_shapes);
     tcase_add_test(tcase, shape_texts);
     tcase_add_test(tcase, errors_are_one_line_of_utf8);

@@ -54,6 +54,7 @@ PRESETS = dict(
     pvt_nano=dict(family='pvt', image=32, patch=2, dims=[64, 128, 256], depths=[2, 4, 2],
                   heads=[2, 4, 8], mlp_ratio=4),
     vit_tiny=dict(family='vit', image=32, patch=4, dims=[192], depths=[9], heads=[6], mlp_ratio=4),
+    vit_long=dict(family='vit', image=64, patch=2, dims=[128], depths=[4], heads=[4], mlp_ratio=4),
 )
 
 

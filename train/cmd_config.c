@@ -6,7 +6,7 @@
 #include <zlib.h>
 
 #include "core/gemm.h"
-#include "core/vmath.h"
+#include "core/isa.h"
 #include "train/cli.h"
 #include "train/config.h"
 #include "train/machine.h"
@@ -40,9 +40,10 @@ int mla_cmd_version(int argc, char **argv) {
     yaml_get_version(&major, &minor, &patch);
     printf("mirrorla %s\n", MLA_VERSION);
     printf("compiler   %s\n", __VERSION__);
-    printf("vectors    %s\n", mla_vec_isa());
+    printf("vectors    %s; exp and erf: %s\n", mla_isa_engine.name,
+           mla_isa_engine.vector_maths ? "vector variants of the C library (libmvec)" : "scalar functions of the C library");
     printf("products   %s\n", mla_gemm_backend());
-    printf("cores      %d\n", mla_machine_cores());
+    printf("threads    %d, one a core, unless --threads says otherwise\n", mla_machine_cores());
     printf("libraries  zlib %s, libyaml %d.%d.%d, jansson %s\n", zlibVersion(), major, minor, patch, JANSSON_VERSION);
     return 0;
 }

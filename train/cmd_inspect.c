@@ -1,205 +1,146 @@
 /* mirrorla inspect: what a config or checkpoint describes, found by recording it on a tape. */
 #include <getopt.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/rng.h"
 #include "train/cli.h"
-#include "train/loaded.h"
-#include "train/loader.h"
+#include "train/inspect.h"
+#include "train/json_out.h"
 #include "train/machine.h"
-#include "train/run.h"
+#include "train/stand_in.h"
+#include "train/text.h"
 
 static const char help[] =
-    "Usage: mirrorla inspect CONFIG|CKPT [OPTIONS]\n\n"
-    "Operations with shapes and FLOPs of one image, parameters with their decay group, memory of a training step, and the\n"
-    "resolved config.  FLOPs count multiply-adds of matrix products and convolutions as two; k^T v and q (k^T v) are in.\n\n"
+    "Usage: mirrorla inspect CONFIG|CKPT|FILE.safetensors [OPTIONS]\n\n"
+    "Operations of one image with layer, shape, FLOPs and parameters; all parameters with their decay group; memory of a\n"
+    "training step; the resolved config.  FLOPs count multiply-adds (MACs) of matrix products and convolutions as two, "
+    "those\n"
+    "of attention among them.  Of a safetensors file of another program, the tensors.\n\n"
     "  --set KEY=VALUE   override a key; may be given again\n"
     "  --threads N       threads for the memory plan (default: one a core)\n"
+    "  --json            one JSON object instead of tables\n"
     "  --help            this text\n";
 
-/* Number of classes without opening files, where the set says it; else the data set is asked. */
-static mla_status fill_from_data(mla_config *config, mla_error *error) {
-    config->model.image = config->data.size;
-    if (config->data.set == MLA_SET_TWINS || config->data.set == MLA_SET_CIFAR10) {
-        config->model.classes = 10;
-        return MLA_OK;
+typedef struct arguments {
+    const char *path;
+    mla_cli_list overrides;
+    long threads;
+    bool json, help;
+} arguments;
+
+static json_t *tensors_json(const mla_safetensors *file) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < mla_safetensors_count(file); i++) {
+        const mla_file_tensor *t = mla_safetensors_at(file, i);
+        json_t *shape = json_array();
+        for (int d = 0; d < t->ndim; d++) json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "type", mla_dtype_name(t->dtype),
+                                              "shape", shape, "count", (json_int_t)(t->bytes / mla_dtype_bytes(t->dtype))));
     }
-    if (config->data.set == MLA_SET_CIFAR100) {
-        config->model.classes = 100;
-        return MLA_OK;
-    }
-    mla_dataset *dataset;
-    const mla_status status = mla_dataset_open(&dataset, &config->data, MLA_SPLIT_TRAIN, config->train.seed, error);
-    if (status != MLA_OK) return status;
-    config->model.classes = mla_dataset_get_info(dataset)->classes;
-    config->model.image = mla_dataset_get_info(dataset)->size;
-    mla_dataset_close(dataset);
-    return MLA_OK;
+    return json_pack("{s:o}", "tensors", list);
 }
 
-/* The last part of a parameter's name is the tensor; what stands before it is the layer. */
-static void layer_name(char out[MLA_PARAM_NAME_BYTES], const mla_params *params, int param) {
-    snprintf(out, MLA_PARAM_NAME_BYTES, "%s", param >= 0 ? params->entry[param].name : "(input)");
-    char *dot = strrchr(out, '.');
-    if (dot && param >= 0) *dot = 0;
+static void print_tensors(const mla_safetensors *file) {
+    size_t elements = 0;
+    printf("tensors\n  %-48s %-5s %-24s %12s\n", "name", "type", "shape", "count");
+    for (size_t i = 0; i < mla_safetensors_count(file); i++) {
+        const mla_file_tensor *t = mla_safetensors_at(file, i);
+        const size_t count = t->bytes / mla_dtype_bytes(t->dtype);
+        char name[256], shape[MLA_TENSOR_MAX_DIMS * 24] = "(";
+        mla_text_escape(name, sizeof name, t->name);
+        for (int d = 0; d < t->ndim; d++) {
+            const size_t used = strlen(shape);
+            snprintf(shape + used, sizeof shape - used, d ? ", %zu" : "%zu", t->shape[d]);
+        }
+        strcat(shape, ")");
+        printf("  %-48s %-5s %-24s %12zu\n", name, mla_dtype_name(t->dtype), shape, count);
+        elements += count;
+    }
+    printf("  %zu values in %zu tensors; the file says nothing of the model\n", elements, mla_safetensors_count(file));
 }
 
-static void print_operations(const mla_tape *tape, const mla_params *params) {
-    printf("operations of one image\n  %-18s %-28s %-18s %12s %12s\n", "operation", "layer", "output", "MFLOPs", "KiB kept");
-    mla_node_info info;
-    for (int i = 0; mla_tape_node(tape, i, &info); i++) {
-        char layer[MLA_PARAM_NAME_BYTES];
-        layer_name(layer, params, info.param);
-        printf("  %-18s %-28s %-18s %12.4f %12.1f\n", info.op, layer, mla_shape_text(&info.out), info.flops / 1e6,
-               (double)info.bytes / 1024);
-    }
-    const double flops = mla_tape_flops(tape);
-    printf(
-        "  forward: %.2f MFLOPs = %.2f million multiply-adds (MACs); a training step counts three times that an image\n\n",
-        flops / 1e6, flops / 2e6);
+/* The file itself when it is a safetensors file with nothing of ours in it; else NULL, and *status tells whether it could
+ * be read. */
+static mla_safetensors *foreign_file(const char *path, mla_status *status, mla_error *error) {
+    static const char *const ours[] = {"config", "mirrorla.checkpoint", "weight_hash"};
+    mla_safetensors *file = NULL;
+    *status = mla_safetensors_open(&file, path, error);
+    bool foreign = *status == MLA_OK;
+    for (size_t i = 0; foreign && i < sizeof ours / sizeof ours[0]; i++) foreign = !mla_safetensors_metadata(file, ours[i]);
+    if (foreign) return file;
+    mla_safetensors_close(file);
+    return NULL;
 }
 
-static void print_parameters(const mla_params *params) {
-    size_t decayed = 0;
-    printf("parameters\n  %-40s %-18s %10s  %s\n", "name", "shape", "count", "group");
-    for (int i = 0; i < params->entries; i++) {
-        const mla_param *p = &params->entry[i];
-        const mla_tensor shape = mla_tensor_make(NULL, p->ndim, p->shape);
-        printf("  %-40s %-18s %10zu  %s\n", p->name, mla_shape_text(&shape), p->count, p->decay ? "decay" : "no decay");
-        if (p->decay) decayed += p->count;
-    }
-    printf("  %zu parameters in %d tensors: weight decay on %zu, none on %zu\n\n", params->count, params->entries, decayed,
-           params->count - decayed);
-}
-
-/* Random images stand in for data: shapes and memory do not depend on it. */
-static mla_status load_random(void *context, size_t first, size_t count, real *images, int *labels, uint64_t *samples,
-                              uint8_t *pixels, mla_error *error) {
-    const mla_model_spec *spec = context;
-    const size_t values = 3 * (size_t)spec->image * (size_t)spec->image;
-    (void)pixels, (void)error;
-    for (size_t i = 0; i < count; i++) {
-        mla_rng rng = mla_rng_stream(0, MLA_RNG_TEST, 0, first + i);
-        for (size_t j = 0; j < values; j++) images[i * values + j] = (real)(2 * mla_rng_uniform(&rng) - 1);
-        labels[i] = (int)((first + i) % (size_t)spec->classes);
-        samples[i] = first + i;
-    }
-    return MLA_OK;
-}
-
-/* One training step, to see what it takes.  More shards than lanes take no more memory; fresh weights stand in for a
- * checkpoint's, which may have diverged. */
-static mla_status print_memory(mla_model *model, const mla_config *config, int threads, mla_error *error) {
-    const int shard = mla_run_shard(config);
-    const size_t batch = (size_t)config->train.batch, round = (size_t)shard * (size_t)config->train.lanes;
-    mla_params_init(mla_model_params(model), config->train.seed);
-    mla_engine *engine;
-    mla_status status = mla_engine_new(&engine, model, &(mla_engine_options){threads, config->train.lanes, shard}, error);
-    if (status != MLA_OK) return status;
-    mla_model_spec spec = config->model;
-    const mla_image_source source = {.load = load_random, .context = &spec};
-    mla_batch_result result;
-    status =
-        mla_engine_gradient(engine, &source, batch < round ? batch : round, config->train.label_smoothing, &result, error);
-    if (status == MLA_OK) {
-        const double unit = 1048576.0, flat = (double)(mla_model_params(model)->size * sizeof(real)) / unit;
-        const int buffers = 1 + (config->optim.name == MLA_ADAMW ? 2 : config->optim.momentum > 0) + (config->optim.ema > 0);
-        const double shards = (double)mla_engine_peak_bytes(engine) / unit;
-        printf("memory of a training step\n  batch %d = shards of %d images%s on %d lanes, %d threads\n",
-               config->train.batch, shard, config->train.shard ? "" : " (auto)", config->train.lanes, threads);
-        printf("  weights and optimiser state %8.1f MiB (%d buffers of %.1f MiB)\n", buffers * flat, buffers, flat);
-        printf("  activations and gradients   %8.1f MiB at most\n  total                       %8.1f MiB, without the data "
-               "set\n\n",
-               shards, shards + buffers * flat);
-    }
-    mla_engine_free(engine);
+static mla_status inspect_model(mla_inspection *x, int threads, bool json, mla_error *error) {
+    mla_status status = mla_inspect_open(x, threads, error);
+    if (status == MLA_OK) status = json ? mla_json_put(mla_inspect_json(x), error) : mla_inspect_print(x, error);
+    mla_inspect_close(x);
     return status;
 }
 
-static mla_status inspect(mla_model *model, const mla_config *config, int threads, mla_error *error) {
-    const mla_model_spec *spec = &config->model;
-    const mla_params *params = mla_model_params(model);
-    mla_tape *tape = mla_tape_new();
-    const size_t side = (size_t)spec->image;
-    real *image = calloc(3 * side * side, sizeof(real));
-    mla_status status = tape && image ? MLA_OK : mla_fail(error, MLA_NO_MEMORY, "out of memory for one image");
-    if (status == MLA_OK) {
-        const mla_forward forward = {.training = false};
-        mla_tape_begin(tape, params, params->value, NULL);
-        mla_model_forward(model, tape, mla_tape_input(tape, mla_tensor_make(image, 4, (size_t[]){1, 3, side, side})),
-                          &forward);
-        status = mla_tape_status(tape, error);
-    }
-    if (status == MLA_OK) {
-        printf("model\n  %s, %s attention, %d x %d images, %d classes\n\n", mla_family_name(spec->family),
-               mla_attention_kind_name(spec->attention.kind), spec->image, spec->image, spec->classes);
-        print_operations(tape, params);
-        print_parameters(params);
-        status = print_memory(model, config, threads, error);
-    }
-    mla_tape_free(tape);
-    free(image);
-    return status;
-}
-
-static mla_status inspect_path(const char *path, const mla_cli_list *overrides, long threads, mla_error *error) {
-    const bool is_checkpoint = mla_checkpoint_stem(path) > 0;
+static mla_status inspect_path(const arguments *a, mla_error *error) {
     mla_config config;
     mla_loaded loaded = {0};
+    mla_inspection x = {.path = a->path, .config = &config};
     mla_status status;
-    if (is_checkpoint) {
-        status = mla_loaded_open(&loaded, path, MLA_WEIGHTS_AUTO, overrides->item, overrides->count, error);
-        if (status == MLA_OK) {
-            config = loaded.checkpoint.config;
-            printf("checkpoint\n  %s\n  step %" PRIu64 ", epochs completed %" PRIu64 ", weights %s\n\n", path,
-                   loaded.checkpoint.counters.step, loaded.checkpoint.counters.epoch, loaded.checkpoint.weight_hash);
+    const mla_cli_list *set = &a->overrides;
+    if (mla_checkpoint_stem(a->path)) {
+        mla_safetensors *file = foreign_file(a->path, &status, error);
+        if (file) {
+            if (a->json)
+                status = mla_json_put(tensors_json(file), error);
+            else
+                print_tensors(file);
+            mla_safetensors_close(file);
+            return status;
         }
+        if (status == MLA_OK) status = mla_loaded_open(&loaded, a->path, MLA_WEIGHTS_AUTO, set->item, set->count, error);
+        if (status != MLA_OK) return status;
+        config = loaded.checkpoint.config;
+        x.checkpoint = &loaded.checkpoint;
     } else {
-        status = mla_config_load(&config, path, overrides->item, overrides->count, error);
-        if (status == MLA_OK) status = fill_from_data(&config, error);
+        status = mla_config_load(&config, a->path, set->item, set->count, error);
+        if (status == MLA_OK) status = mla_config_fill_from_data(&config, error);
         if (status == MLA_OK) status = mla_model_new(&loaded.model, &config.model, error);
-        if (status == MLA_OK) mla_params_init(mla_model_params(loaded.model), config.train.seed);
     }
+    x.model = loaded.model;
     if (status == MLA_OK)
-        status = inspect(loaded.model, &config, mla_machine_threads((int)threads, config.train.lanes), error);
-    char *text = status == MLA_OK ? mla_config_text(&config) : NULL;
-    if (text) printf("resolved config\n%s", text);
-    free(text);
+        status = inspect_model(&x, mla_machine_threads((int)a->threads, config.train.lanes), a->json, error);
     mla_loaded_close(&loaded);
     return status;
 }
 
-static int parse(int argc, char **argv, mla_cli_list *overrides, long *threads, bool *done) {
-    enum { SET = 1, THREADS, HELP };
+static int parse(arguments *a, int argc, char **argv) {
+    enum { SET = 1, THREADS, JSON, HELP };
     static const struct option table[] = {{"set", required_argument, NULL, SET},
                                           {"threads", required_argument, NULL, THREADS},
+                                          {"json", no_argument, NULL, JSON},
                                           {"help", no_argument, NULL, HELP},
                                           {0}};
     for (int key; (key = getopt_long(argc, argv, ":", table, NULL)) != -1;) switch (key) {
         case SET:
-            if (!mla_cli_list_add(overrides, optarg)) return mla_cli_failed(&(mla_error){.status = MLA_NO_MEMORY});
+            if (!mla_cli_list_add(&a->overrides, optarg)) return mla_cli_failed(&(mla_error){.status = MLA_NO_MEMORY});
             break;
         case THREADS:
-            if (!mla_cli_number(threads, optarg, 1, 1024, argv[0], "--threads")) return 2;
+            if (!mla_cli_number(&a->threads, optarg, 1, 1024, argv[0], "--threads")) return 2;
             break;
-        case HELP: *done = true; return 0;
+        case JSON: a->json = true; break;
+        case HELP: a->help = true; return 0;
         default: return mla_cli_wrong_option(argv, key);
         }
     if (optind + 1 != argc) return mla_cli_usage(argv[0], "expected one CONFIG or CKPT, found %d arguments", argc - optind);
+    a->path = argv[optind];
     return 0;
 }
 
 int mla_cmd_inspect(int argc, char **argv) {
-    mla_cli_list overrides = {0};
+    arguments a = {0};
     mla_error error = {0};
-    long threads = 0;
-    bool done = false;
-    int code = parse(argc, argv, &overrides, &threads, &done);
-    if (done) fputs(help, stdout);
-    if (!code && !done && inspect_path(argv[optind], &overrides, threads, &error) != MLA_OK) code = mla_cli_failed(&error);
-    free(overrides.item);
+    int code = parse(&a, argc, argv);
+    if (code == 0 && a.help) fputs(help, stdout);
+    if (code == 0 && !a.help && inspect_path(&a, &error) != MLA_OK) code = mla_cli_failed(&error);
+    free(a.overrides.item);
     return code;
 }

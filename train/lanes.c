@@ -12,6 +12,8 @@ typedef struct worker {
     int *labels;
     uint64_t *samples;
     uint8_t *pixels;
+    bool profiled;
+    mla_engine_profile profile;
 } worker;
 
 /* Sums of one shard, kept apart so that they are added in the order of the shards. */
@@ -184,12 +186,24 @@ typedef struct job {
     real *logits; /* (batch, classes), evaluation; NULL: not wanted */
 } job;
 
+static uint64_t start_part(const worker *w) { return w->profiled ? mla_profile_now() : 0; }
+
+/* Adds the time since *start to a part and starts the next one. */
+static void end_part(worker *w, mla_engine_part part, uint64_t *start) {
+    if (!w->profiled) return;
+    const uint64_t now = mla_profile_now();
+    w->profile.ns[part] += now - *start;
+    *start = now;
+}
+
 static mla_status run_shard(mla_engine *e, worker *w, const job *j, shard_sum *sum, mla_error *error) {
     const mla_model_spec *spec = mla_model_get_spec(e->model);
     const size_t side = (size_t)spec->image;
+    uint64_t start = start_part(w);
     mla_status status =
         j->source->load(j->source->context, j->first, j->count, w->images, w->labels, w->samples, w->pixels, error);
     if (status != MLA_OK) return status;
+    end_part(w, MLA_PART_LOAD, &start);
     mla_tape_begin(w->tape, params_of(e), j->values, j->gradient);
     const mla_forward forward = {j->gradient != NULL, j->source->seed, j->source->epoch, w->samples, NULL};
     const mla_var x = mla_tape_input(w->tape, mla_tensor_make(w->images, 4, (size_t[]){j->count, 3, side, side}));
@@ -209,7 +223,10 @@ static mla_status run_shard(mla_engine *e, worker *w, const job *j, shard_sum *s
     if (j->logits) memcpy(j->logits + j->first * rows.shape[1], rows.data, j->count * rows.shape[1] * sizeof(real));
     if (!j->gradient) return MLA_OK;
     if (!isfinite(sum->loss)) return fail_not_finite(e, w->tape, error);
-    return mla_tape_backward(w->tape, loss, w->seed, error);
+    end_part(w, MLA_PART_FORWARD, &start);
+    status = mla_tape_backward(w->tape, loss, w->seed, error);
+    end_part(w, MLA_PART_BACKWARD, &start);
+    return status;
 }
 
 /* ---- the tree */
@@ -265,8 +282,10 @@ static void run_lane(mla_engine *e, worker *w, const job *whole, size_t lane) {
     for (size_t s = lane; s < shards && !not_needed(e, s); s += lanes) {
         job j = *whole;
         if (gradient == nothing) {
+            uint64_t start = start_part(w);
             gradient = take_buffer(e);
             memset(gradient, 0, params_of(e)->size * sizeof(real));
+            end_part(w, MLA_PART_SUM, &start);
         }
         j.first = s * shard;
         j.count = whole->batch - j.first < shard ? whole->batch - j.first : shard;
@@ -274,7 +293,9 @@ static void run_lane(mla_engine *e, worker *w, const job *whole, size_t lane) {
         mla_error error = {0};
         if (run_shard(e, w, &j, &e->sums[s], &error) != MLA_OK) remember_error(e, s, &error);
     }
+    uint64_t start = start_part(w);
     finish_node(e, lanes + lane, gradient);
+    end_part(w, MLA_PART_SUM, &start);
 }
 
 /* Which thread meets how large a shard is chance: after a step all tapes get the room of the largest, so that later steps
@@ -344,10 +365,37 @@ mla_status mla_engine_evaluate(mla_engine *e, const mla_image_source *source, si
     return MLA_OK;
 }
 
-size_t mla_engine_peak_bytes(const mla_engine *e) {
-    size_t bytes = (size_t)e->buffer_count * params_of(e)->size * sizeof(real);
-    for (int t = 0; t < e->options.threads; t++) bytes += mla_tape_peak_bytes(e->workers[t].tape);
-    return bytes;
+void mla_engine_profile_set(mla_engine *e, bool on) {
+    for (int t = 0; t < e->options.threads; t++) {
+        worker *w = &e->workers[t];
+        w->profiled = on;
+        w->profile = (mla_engine_profile){0};
+        mla_tape_profile(w->tape, on ? &w->profile.operations : NULL);
+    }
+}
+
+void mla_engine_profile_take(mla_engine *e, mla_engine_profile *sum) {
+    *sum = (mla_engine_profile){0};
+    for (int t = 0; t < e->options.threads; t++) {
+        worker *w = &e->workers[t];
+        mla_profile_sum(&sum->operations, &w->profile.operations);
+        for (int i = 0; i < MLA_PARTS; i++) sum->ns[i] += w->profile.ns[i];
+        w->profile = (mla_engine_profile){0};
+    }
+}
+
+mla_engine_memory mla_engine_memory_of(const mla_engine *e) {
+    const size_t side = (size_t)mla_model_get_spec(e->model)->image, threads = (size_t)e->options.threads;
+    mla_engine_memory memory = {
+        .lane_gradients = (size_t)e->buffer_count * params_of(e)->size * sizeof(real),
+        .loading = threads * (size_t)e->options.shard * 3 * side * side * sizeof(real),
+    };
+    for (size_t t = 0; t < threads; t++) {
+        const size_t bytes = mla_tape_peak_bytes(e->workers[t].tape);
+        memory.tapes += bytes;
+        if (bytes > memory.tape) memory.tape = bytes;
+    }
+    return memory;
 }
 
 size_t mla_engine_allocations(const mla_engine *e) {

@@ -22,6 +22,7 @@
 #include <signal.h>
 #include <stdint.h>
 
+#include "autograd/profile.h"
 #include "layers/model.h"
 
 typedef struct mla_engine mla_engine;
@@ -65,8 +66,24 @@ MLA_MUST_CHECK mla_status mla_engine_evaluate(mla_engine *engine, const mla_imag
                                               const real *values, real *logits, const volatile sig_atomic_t *stop,
                                               mla_batch_result *result, mla_error *error);
 
-/* Bytes of the tapes' arenas and of the lanes' gradients at their largest. */
-size_t mla_engine_peak_bytes(const mla_engine *engine);
+/* What an engine has come to need, bytes. */
+typedef struct mla_engine_memory {
+    size_t tape;                           /* activations, gradients and scratch of the largest shard: one a thread */
+    size_t tapes, lane_gradients, loading; /* of all threads: tapes, gradients of lanes, images of a shard */
+} mla_engine_memory;
+mla_engine_memory mla_engine_memory_of(const mla_engine *engine);
+
+/* Where the threads' time in mla_engine_gradient goes.  What is left to the threads' whole time, they waited. */
+typedef enum mla_engine_part { MLA_PART_LOAD, MLA_PART_FORWARD, MLA_PART_BACKWARD, MLA_PART_SUM, MLA_PARTS } mla_engine_part;
+typedef struct mla_engine_profile {
+    mla_profile operations;
+    uint64_t ns[MLA_PARTS];
+} mla_engine_profile;
+/* Starts or ends the taking of times, which costs a few readings of the clock an operation. */
+void mla_engine_profile_set(mla_engine *engine, bool on);
+/* Sums over the threads since the last call; times start from zero again. */
+void mla_engine_profile_take(mla_engine *engine, mla_engine_profile *sum);
+
 /* Allocations of the engine and its tapes since it was made; constant after the first step. */
 size_t mla_engine_allocations(const mla_engine *engine);
 

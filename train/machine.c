@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
@@ -28,6 +29,15 @@ size_t mla_machine_peak_memory(void) {
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage)) return 0;
     return (size_t)usage.ru_maxrss * 1024;
+}
+
+size_t mla_machine_memory(void) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    size_t whole = 0, resident = 0;
+    if (!file) return 0;
+    const int read = fscanf(file, "%zu %zu", &whole, &resident);
+    fclose(file);
+    return read == 2 ? resident * (size_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
 int mla_machine_threads(int wanted, int lanes) {

@@ -10,6 +10,9 @@ int mla_machine_cores(void);
 /* Largest resident memory of this process so far, bytes. */
 size_t mla_machine_peak_memory(void);
 
+/* Resident memory of this process now, bytes; 0 where the system does not say. */
+size_t mla_machine_memory(void);
+
 /* Threads to use: `wanted`, or (0) one a core but no more than lanes.  Says on stderr when there are more than lanes or
  * cores. */
 int mla_machine_threads(int wanted, int lanes);

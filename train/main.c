@@ -1,10 +1,10 @@
-/* The program: finds the command and hands over. */
+/* The program: finds the command and hands over.  Compiled for any processor: see core/isa.h. */
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/gemm.h"
-#include "core/vmath.h"
+#include "core/isa.h"
 #include "train/cli.h"
 
 typedef struct command {
@@ -18,10 +18,11 @@ static const command commands[] = {
     {"eval", mla_cmd_eval, "accuracy and loss of a checkpoint on a data set"},
     {"predict", mla_cmd_predict, "classes of image files, and pictures of what the model attends to"},
     {"inspect", mla_cmd_inspect, "layers, shapes, parameters, FLOPs and memory of a config or checkpoint"},
-    {"export", mla_cmd_export, "write a checkpoint's weights for other tools"},
+    {"export", mla_cmd_export, "write a checkpoint's model for other tools: safetensors, ONNX"},
     {"import", mla_cmd_import, "make a checkpoint from weights of other tools"},
     {"diff", mla_cmd_diff, "what differs between two configs, checkpoints or exports"},
-    {"data", mla_cmd_data, "list, verify or prepare data sets"},
+    {"bench", mla_cmd_bench, "time training steps: speed, share of the machine's peak, memory, operations"},
+    {"data", mla_cmd_data, "list, verify or prepare data sets, and take samples of them"},
     {"config", mla_cmd_config, "explain the keys of a config"},
     {"version", mla_cmd_version, "version, processor path and libraries"},
 };
@@ -43,10 +44,11 @@ static int end(int code) {
 }
 
 int main(int argc, char **argv) {
-    if (!mla_vec_isa_supported()) {
+    const char *missing = mla_isa_missing(&mla_isa_engine);
+    if (missing) {
         fprintf(stderr,
-                "mirrorla: this binary was built for processors with %s, which this one lacks; build with -Dcpu=x86-64\n",
-                mla_vec_isa());
+                "mirrorla: this binary was built for processors with %s; this one lacks %s: build with -Dcpu=x86-64\n",
+                mla_isa_engine.name, missing);
         return 1;
     }
     if (argc < 2) {

@@ -69,18 +69,23 @@ static mla_status open_data(mla_run *run, mla_error *error) {
     return MLA_OK;
 }
 
+mla_optimizer_spec mla_run_optimizer_spec(const mla_config *config, int threads) {
+    const mla_optim_config *o = &config->optim;
+    return (mla_optimizer_spec){.kind = o->name,
+                                .weight_decay = o->weight_decay,
+                                .betas = {o->betas[0], o->betas[1]},
+                                .eps = o->eps,
+                                .momentum = o->momentum,
+                                .nesterov = o->nesterov,
+                                .ema = o->ema,
+                                .ema_warmup = o->ema_warmup,
+                                .threads = threads};
+}
+
 static mla_status make_optimizer(mla_run *run, mla_error *error) {
     const mla_optim_config *o = &run->config.optim;
     const mla_schedule_config *s = &run->config.schedule;
-    const mla_optimizer_spec spec = {.kind = o->name,
-                                     .weight_decay = o->weight_decay,
-                                     .betas = {o->betas[0], o->betas[1]},
-                                     .eps = o->eps,
-                                     .momentum = o->momentum,
-                                     .nesterov = o->nesterov,
-                                     .ema = o->ema,
-                                     .ema_warmup = o->ema_warmup,
-                                     .threads = run->threads};
+    const mla_optimizer_spec spec = mla_run_optimizer_spec(&run->config, run->threads);
     run->schedule = (mla_schedule){.kind = s->name,
                                    .lr = o->lr,
                                    .min_lr = s->min_lr,
@@ -103,16 +108,12 @@ static mla_status make_engine(mla_run *run, mla_error *error) {
 /* How many tensors and parameters decay acts on. */
 static void print_model(const mla_run *run) {
     const mla_params *params = mla_run_params(run);
-    size_t count[2] = {0}, tensors[2] = {0};
-    for (int i = 0; i < params->entries; i++) {
-        count[params->entry[i].decay] += params->entry[i].count;
-        tensors[params->entry[i].decay]++;
-    }
+    const mla_decay_totals t = mla_params_decay_totals(params);
     fprintf(stderr,
-            "model: %s, %s attention, %zu parameters: weight decay %g on %zu in %zu tensors (matrices), none on %zu in %zu "
+            "model: %s, %s attention, %zu parameters: weight decay %g on %zu in %d tensors (matrices), none on %zu in %d "
             "(biases, norms, position, convolution, mirror)\n",
             mla_family_name(run->config.model.family), mla_attention_kind_name(run->config.model.attention.kind),
-            params->count, run->config.optim.weight_decay, count[1], tensors[1], count[0], tensors[0]);
+            params->count, run->config.optim.weight_decay, t.count[1], t.tensors[1], t.count[0], t.tensors[0]);
     fprintf(stderr, "machine: %d thread%s for %d lanes; %s\n", run->threads, run->threads == 1 ? "" : "s",
             run->config.train.lanes, mla_gemm_backend());
 }

@@ -47,4 +47,7 @@ uint64_t mla_run_steps_per_epoch(const mla_run *run);
  * wants the same bits takes the same shards. */
 int mla_run_shard(const mla_config *config);
 
+/* What the config asks of the optimiser. */
+mla_optimizer_spec mla_run_optimizer_spec(const mla_config *config, int threads);
+
 #endif

@@ -16,8 +16,8 @@ class Commands(support.Case):
             self.assertIn('Usage: mirrorla COMMAND', result.out)
             self.assertEqual(result.err, '')
         commands = re.findall(r'^  (\w+) ', result.out, re.M)
-        self.assertEqual(set(commands), {'train', 'eval', 'predict', 'inspect', 'export', 'import', 'diff', 'data', 'config',
-                                         'version'})
+        self.assertEqual(set(commands), {'train', 'eval', 'predict', 'inspect', 'export', 'import', 'diff', 'bench', 'data',
+                                         'config', 'version'})
         for command in commands:
             for words in ([command, '--help'], [command, '--hel']):
                 result = self.run_program(*words)
@@ -33,8 +33,8 @@ class Commands(support.Case):
         for words in (['version'], ['--version']):
             out = self.run_program(*words).out
             self.assertRegex(out, r'^mirrorla \d+\.\d+')
-            for word in ('compiler', 'vectors', 'products', 'cores', 'zlib'):
-                self.assertIn(word, out)
+            for word in ('compiler', 'vectors', 'exp and erf: ', 'products', 'threads', 'zlib'):
+                self.assertRegex(out, word)
 
     def test_config_reference(self):
         whole = self.run_program('config').out
@@ -69,7 +69,42 @@ class Commands(support.Case):
         self.assertEqual(self.run_program('inspect', 'resolved.yaml', '--threads', '1').out, out)
         out = self.run_program('inspect', 'tiny.yaml', '--set', 'model.depths=[3]', '--set', 'optim.ema=0.9').out
         self.assertIn('blocks.2.mlp.fc2.bias', out)
-        self.assertIn('(4 buffers of', out)
+        self.assertRegex(out, r'moments of adamw +\d+\.\d MiB  2 buffers\n  weight average +0\.0 MiB')
+
+    def test_inspect_json(self):
+        self.write('tiny.yaml', TINY)
+        found = json.loads(self.run_program('inspect', 'tiny.yaml', '--json', '--threads', '1').out)
+        operations, tensors, memory = found['operations'], found['tensors'], found['memory_bytes']
+        self.assertEqual(sum(o['parameters'] for o in operations), found['parameters'])
+        self.assertEqual(sum(t['count'] for t in tensors), found['parameters'])
+        self.assertEqual(sum(t['count'] for t in tensors if t['decay']), found['decayed_parameters'])
+        self.assertEqual(sum(o['flops'] for o in operations), found['flops'])
+        self.assertEqual((found['macs'] * 2, found['attention'], found['shard'], found['threads']),
+                         (found['flops'], 'mirror', 4, 1))
+        # head of 16 dims, 10 classes
+        head = operations[-1]
+        self.assertEqual([head[k] for k in ('operation', 'layer', 'output', 'macs', 'parameters')],
+                         ['linear', 'head', [1, 10], 160, 170])
+        self.assertEqual(memory['total'], sum(memory[k] for k in ('tapes', 'lane_gradients', 'images', 'weights', 'moments',
+                                                                  'average')))
+        self.assertEqual((memory['moments'], memory['average'], memory['images']),
+                         (2 * memory['weights'], 0, 4 * 3 * 16 * 16 * 4))
+        averaged = json.loads(self.run_program('inspect', 'tiny.yaml', '--json', '--set', 'optim.ema=0.9').out)
+        self.assertEqual(averaged['memory_bytes']['average'], memory['weights'])
+        self.write('resolved.yaml', found['config'])
+        self.assertEqual(json.loads(self.run_program('inspect', 'resolved.yaml', '--json', '--threads', '1').out), found)
+
+    def test_inspect_tensors_of_others(self):
+        support.write_safetensors(self.path('other.safetensors'), {
+            'layer.weight': ('F32', (2, 3), bytes(24)), 'layer.steps': ('I64', (), bytes(8))})
+        out = self.run_program('inspect', 'other.safetensors').out
+        self.assertRegex(out, r'layer.weight +F32 +\(2, 3\) +6\n')
+        self.assertIn('7 values in 2 tensors', out)
+        found = json.loads(self.run_program('inspect', 'other.safetensors', '--json').out)['tensors']
+        self.assertIn({'name': 'layer.weight', 'type': 'F32', 'shape': [2, 3], 'count': 6}, found)
+        self.write('cut.safetensors', self.read('other.safetensors')[:-1])
+        self.refused('inspect', 'cut.safetensors', words=['cut.safetensors'])
+        self.refused('eval', 'other.safetensors', words=['no "config"'])
 
     def test_inspect_asks_the_data_set_for_its_classes(self):
         self.write('folder.yaml', FOLDER)
@@ -91,6 +126,8 @@ class Commands(support.Case):
         self.assertIn(f'step 8, epochs completed 2, weights {said["weights"]}', out)
         resolved = out[out.index('resolved config\n') + 16:]
         self.assertEqual(resolved, self.read('run', 'config.yaml').decode())
+        found = json.loads(self.run_program('inspect', said['checkpoint'], '--json').out)
+        self.assertEqual(found['checkpoint'], {'path': said['checkpoint'], 'step': 8, 'epochs': 2, 'weights': said['weights']})
 
     def test_eval(self):
         self.write('tiny.yaml', TINY)

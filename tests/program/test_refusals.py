@@ -400,7 +400,7 @@ class Refusals(support.Case):
             (header({'__metadata__': {'a': 1}}, b''), ['__metadata__', 'expected a string']),
             (header({'__metadata__': []}, b''), ['__metadata__', 'expected an object']),
             (header(b'{"a":' * 3000 + b'1' + b'}' * 3000), ['JSON']),
-            (header(entry([4], [0, 16])), ['no "config"']),
+            (header({'__metadata__': {'mirrorla.checkpoint': '1'}, **entry([4], [0, 16])}), ['no "config"']),
             (header({'__metadata__': {'config': 'model: {}'}, **entry([4], [0, 16])}), ['attack.safetensors']),
             (header({'__metadata__': {'mirrorla.checkpoint': '99', 'config': ''}, **entry([4], [0, 16])}), ['format "99"']),
         ]
