@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/ops.h"
 #include "autograd/ops/reflection.h"
 #include "core/gemm.h"
 #include "core/vmath.h"
-
-static const double VARIANCE_FLOOR = 1e-6; /* of pair_angle */
 
 /* ---- noting */
 
@@ -85,7 +84,7 @@ static double channel_squares(const mla_view *view, const real *qk, size_t c) {
 static double pair_log_variance(const mla_view *view, const real *qk, size_t pair) {
     double squares = 0;
     for (size_t i = 0; i < 4; i++) squares += channel_squares(view, qk, i / 2 * view->channels + 2 * pair + i % 2);
-    return log(squares / (4 * (double)view->tokens) + VARIANCE_FLOOR);
+    return log(squares / (4 * (double)view->tokens) + MLA_PAIR_ANGLE_FLOOR);
 }
 
 /* log_variance (C / 2) is scratch. */

@@ -99,6 +99,13 @@ mla_status mla_checkpoint_save(const char *path, const mla_params *params, const
 
 static bool starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
 
+bool mla_checkpoint_is_own(const mla_safetensors *file) {
+    static const char *const keys[] = {"mirrorla.version", "mirrorla.checkpoint", "weight_hash"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (mla_safetensors_metadata(file, keys[i])) return true;
+    return false;
+}
+
 /* Checkpoints say which format they have; exported weights do not, and hold no training state. */
 static mla_status check_format(bool *full, const mla_checkpoint *checkpoint, mla_error *error) {
     const char *format = mla_safetensors_metadata(checkpoint->file, "mirrorla.checkpoint");

@@ -60,6 +60,10 @@ typedef struct mla_checkpoint {
     bool weights_only;           /* opened by mla_checkpoint_open_weights */
 } mla_checkpoint;
 
+/* Whether a safetensors file is of this project: a checkpoint or an export.  Any other holds tensors and no more; one
+ * of ours in which one key is damaged is still ours, and opening it says so. */
+bool mla_checkpoint_is_own(const mla_safetensors *file);
+
 /* `overrides` change the stored config ("key=value"). */
 MLA_MUST_CHECK mla_status mla_checkpoint_open(mla_checkpoint *checkpoint, const char *path, const char *const *overrides,
                                               size_t override_count, mla_error *error);

@@ -7,6 +7,7 @@
 
 #include "train/cli.h"
 #include "train/diff.h"
+#include "train/json_out.h"
 #include "train/text.h"
 
 static const char help[] =
@@ -77,9 +78,8 @@ static void add_key(void *context, const char *section, const char *key, const c
 
 static json_t *side_of(const mla_file_tensor *tensor) {
     if (!tensor) return json_null();
-    json_t *shape = json_array();
-    for (int i = 0; i < tensor->ndim; i++) json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
-    return json_pack("{s:s, s:o}", "dtype", mla_dtype_name(tensor->dtype), "shape", shape);
+    return json_pack("{s:s, s:o}", "dtype", mla_dtype_name(tensor->dtype), "shape",
+                     mla_json_shape(tensor->ndim, tensor->shape));
 }
 
 static void add_tensor(void *context, const mla_tensor_diff *d) {
@@ -94,12 +94,11 @@ static mla_status print_json(output *o, const mla_diff_result *r, mla_error *err
     json_t *root = json_pack("{s:b, s:b, s:I, s:I, s:O, s:O}", "equal", !r->keys && !r->tensors, "weights_alone",
                              r->weights_alone, "compared_keys", (json_int_t)r->compared_keys, "compared_tensors",
                              (json_int_t)r->compared_tensors, "keys", o->keys, "tensors", o->tensors);
-    char *text = root && !o->failed ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(root);
-    if (!text) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the result");
-    puts(text);
-    free(text);
-    return MLA_OK;
+    if (o->failed) {
+        json_decref(root);
+        root = NULL;
+    }
+    return mla_json_put(root, error);
 }
 
 /* ---- the command */
@@ -137,8 +136,8 @@ int mla_cmd_diff(int argc, char **argv) {
     mla_error error = {0};
     for (int key; (key = getopt_long(argc, argv, ":", table, NULL)) != -1;) switch (key) {
         case WEIGHTS:
-            has_weights = mla_weights_parse(&weights, optarg);
-            if (!has_weights) return mla_cli_usage(argv[0], "--weights: expected auto, raw or average, found '%s'", optarg);
+            if (!mla_cli_weights(&weights, optarg, argv[0])) return 2;
+            has_weights = true;
             break;
         case JSON: o.json = true; break;
         case HELP: fputs(help, stdout); return 0;

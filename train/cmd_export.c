@@ -166,8 +166,7 @@ static int parse(arguments *a, int argc, char **argv) {
         case TO: to = optarg; break;
         case 'o': a->output = optarg; break;
         case WEIGHTS:
-            if (!mla_weights_parse(&a->weights, optarg))
-                return mla_cli_usage(argv[0], "--weights: expected auto, raw or average, found '%s'", optarg);
+            if (!mla_cli_weights(&a->weights, optarg, argv[0])) return 2;
             break;
         case DTYPE:
             note_given(a, "--dtype");

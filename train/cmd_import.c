@@ -45,8 +45,7 @@ static int parse(arguments *a, int argc, char **argv) {
         case 'o': a->output = optarg; break;
         case SET: kept = mla_cli_list_add(&a->overrides, optarg); break;
         case WEIGHTS:
-            if (!mla_weights_parse(&a->weights, optarg))
-                return mla_cli_usage(argv[0], "--weights: expected auto, raw or average, found '%s'", optarg);
+            if (!mla_cli_weights(&a->weights, optarg, argv[0])) return 2;
             break;
         case MISSING: kept = mla_cli_list_add(&a->rules.allow_missing, optarg); break;
         case DROP: kept = mla_cli_list_add(&a->rules.drop, optarg); break;

@@ -46,8 +46,8 @@ static int parse(int argc, char **argv, mla_train_options *options, mla_cli_list
             break;
         case FINETUNE: options->finetune = optarg; break;
         case WEIGHTS:
-            weights = mla_weights_parse(&options->weights, optarg);
-            if (!weights) return mla_cli_usage(argv[0], "--weights: expected auto, raw or average, found '%s'", optarg);
+            if (!mla_cli_weights(&options->weights, optarg, argv[0])) return 2;
+            weights = true;
             break;
         case THREADS:
             if (!mla_cli_number(&threads, optarg, 1, 1024, argv[0], "--threads")) return 2;

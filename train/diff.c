@@ -19,7 +19,7 @@ mla_status mla_diff_open(mla_diff_side *side, const char *path, mla_error *error
         return mla_config_load(&side->config, path, NULL, 0, error);
     }
     mla_status status = mla_safetensors_open(&side->file, path, error);
-    if (status != MLA_OK || !mla_safetensors_metadata(side->file, "mirrorla.version")) return status;
+    if (status != MLA_OK || !mla_checkpoint_is_own(side->file)) return status;
     mla_safetensors_close(side->file);
     side->file = NULL;
     status = mla_checkpoint_open(&side->checkpoint, path, NULL, 0, error);

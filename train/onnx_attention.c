@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "autograd/ops.h"
 #include "autograd/ops/reflection.h"
 #include "train/onnx_layers.h"
 
@@ -30,7 +31,7 @@ static value pair_angle(const mla_onnx_builder *b, const mla_attention *layer, v
     value x = mla_onnx_mean(g, squares, 1, (int64_t[]){1}, false);
     x = mla_onnx_reshape(g, x, 4, (int64_t[]){MLA_ONNX_BATCH, 2, channels / 2, 2});
     x = mla_onnx_mean(g, x, 2, (int64_t[]){1, 3}, false);
-    x = mla_onnx_unary(g, "Log", mla_onnx_binary(g, "Add", x, mla_onnx_scalar(g, 1e-6)));
+    x = mla_onnx_unary(g, "Log", mla_onnx_binary(g, "Add", x, mla_onnx_scalar(g, MLA_PAIR_ANGLE_FLOOR)));
     x = mla_onnx_binary(g, "Sub", x, mla_onnx_mean(g, x, 1, (int64_t[]){1}, true));
     x = mla_onnx_binary(g, "Mul", x, mla_onnx_param(b, layer->angle_a));
     x = mla_onnx_binary(g, "Add", x, mla_onnx_param(b, layer->angle_c));

@@ -42,7 +42,7 @@ mla_status mla_source_open(mla_source *source, const char *path, mla_weights wei
     *source = (mla_source){.path = path};
     mla_status status = mla_safetensors_open(&source->file, path, error);
     if (status != MLA_OK) return status;
-    if (mla_safetensors_metadata(source->file, "mirrorla.version")) {
+    if (mla_checkpoint_is_own(source->file)) {
         mla_safetensors_close(source->file);
         source->file = NULL;
         status = open_own(source, weights, error);

@@ -24,7 +24,6 @@
 #include "core/vmath.h"
 
 enum { X, GAIN, OFFSET };
-static const double FLOOR = 1e-6;
 
 typedef struct attributes {
     double angle_max;
@@ -95,7 +94,7 @@ static void token_variance(const image *m, real *scratch) {
 static void angles(const image *m, const real *a, const real *c, double angle_max) {
     double mean = 0;
     for (size_t i = 0; i < m->pairs; i++) {
-        const double l = log((double)m->variance[i] + FLOOR);
+        const double l = log((double)m->variance[i] + MLA_PAIR_ANGLE_FLOOR);
         m->deviation[i] = (real)l;
         mean += l;
     }
@@ -146,7 +145,8 @@ static void modulation_gradient(real *dt, real *da, real *dc, const image *m, co
         mean += (double)dt[i];
     }
     mean /= (double)m->pairs;
-    for (size_t i = 0; i < m->pairs; i++) dt[i] = (real)(((double)dt[i] - mean) / ((double)m->variance[i] + FLOOR));
+    for (size_t i = 0; i < m->pairs; i++)
+        dt[i] = (real)(((double)dt[i] - mean) / ((double)m->variance[i] + MLA_PAIR_ANGLE_FLOOR));
 }
 
 /* Rotates back and adds the variance's part: one token of q or k. */
