@@ -19,21 +19,27 @@ size_t mla_checkpoint_stem(const char *path) {
 
 static mla_status load(mla_loaded *loaded, const char *path, mla_weights weights, mla_error *error) {
     mla_checkpoint *c = &loaded->checkpoint;
-    if (weights == MLA_WEIGHTS_AVERAGE && !c->has_ema)
+    /* An export holds one set, and says which. */
+    const char *exported = mla_safetensors_metadata(c->file, "weights");
+    const bool averaged = exported && !strcmp(exported, "average");
+    if (weights == MLA_WEIGHTS_AVERAGE && !c->has_ema && !averaged)
         return mla_fail(error, MLA_INVALID, "%s holds no weight average (optim.ema was 0)", path);
+    if (weights == MLA_WEIGHTS_RAW && averaged)
+        return mla_fail(error, MLA_INVALID, "%s holds the average alone, not the raw weights", path);
+    const bool from_average = weights != MLA_WEIGHTS_RAW && c->has_ema;
     mla_model_spec spec = c->config.model;
     spec.image = c->classes.size;
     spec.classes = c->classes.count;
     c->config.model = spec;
     mla_status status = mla_model_declare(&loaded->model, &spec, error);
     if (status != MLA_OK) return mla_fail_context(error, "%s: ", path);
-    loaded->average = weights != MLA_WEIGHTS_RAW && c->has_ema;
+    loaded->average = from_average || averaged;
     mla_params *params = mla_model_params(loaded->model);
-    status = mla_checkpoint_fits(c, params, loaded->average, error);
+    status = mla_checkpoint_fits(c, params, from_average, error);
     if (status != MLA_OK) return status;
     if (mla_params_allocate(params, error) != MLA_OK) return mla_fail_context(error, "%s: ", path);
-    const mla_run_buffers buffers = {.value = loaded->average ? NULL : params->value,
-                                     .ema = loaded->average ? params->value : NULL};
+    const mla_run_buffers buffers = {.value = from_average ? NULL : params->value,
+                                     .ema = from_average ? params->value : NULL};
     return mla_checkpoint_load(c, params, &buffers, error);
 }
 

@@ -62,6 +62,12 @@ class Export(support.Case):
                 for name in file.data:
                     self.assertEqual(file.data[name], full.data[prefix + name])
                 self.assertEqual(self.logits(f'{choice}.safetensors'), self.logits(checkpoint, '--weights', choice))
+                # the file knows what it holds, also when it is exported again
+                held, other = ('average', 'raw') if prefix else ('raw', 'average')
+                again, _ = self.export(f'{choice}.safetensors', 'again.safetensors', '--weights', choice)
+                self.assertEqual(again.metadata['weights'], held)
+                self.refused('export', f'{choice}.safetensors', '--to', 'safetensors', '--weights', other,
+                             words=[f'{choice}.safetensors', other])
         self.assertNotEqual(self.logits('raw.safetensors'), self.logits('average.safetensors'))
         end = self.log('run')[-1]
         for choice, key in (('raw', 'test_correct'), ('average', 'ema_test_correct')):
