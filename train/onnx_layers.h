@@ -27,9 +27,8 @@ mla_onnx_value mla_onnx_to_tokens(mla_onnx_graph *graph, mla_onnx_value image);
 
 /* Has this kind an ONNX form? */
 bool mla_onnx_attention_known(mla_attention_kind kind);
-/* x (B, N, C) -> (B, N, C).  `received` (may be NULL) gets, for every token m, the attention that it receives, mean over
- * heads and query tokens n of the implied attention matrix, (B, N); over the tokens it sums to 1, but for eps.
- *   softmax: a_m = (1/N) sum_n P_nm;   linear kinds: a_m = (1/N) sum_n fq_n . fk_m / (N den_n), without the matrix */
+/* x (B, N, C) -> (B, N, C).  `received` (may be NULL) gets the attention that every token receives (docs/math.md), its
+ * mean over the heads, (B, N). */
 mla_onnx_value mla_onnx_attention(const mla_onnx_builder *builder, const mla_attention *layer, mla_onnx_value x,
                                   mla_onnx_value *received);
 
