@@ -59,8 +59,9 @@ mla_var mla_linear_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, si
  * W (3C, K) or (3C), v (h, C / (h b), r, b) -> W's shape. */
 mla_var mla_block_reflect(mla_tape *tape, mla_var weight, mla_var v);
 
-/* Channel pairs (2i, 2i + 1) of q and k turn by t_i = T tanh(a_i (l_i - mean_j l_j) + c_i), l_i = log(s_i + 1e-6), s_i
+/* Channel pairs (2i, 2i + 1) of q and k turn by t_i = T tanh(a_i (l_i - mean_j l_j) + c_i), l_i = log(s_i + floor), s_i
  * the variance of the pair over the tokens, mean over q and k.  qk (B, N, 2C) view, a, c (C / 2) -> (B, N, 2C). */
+#define MLA_PAIR_ANGLE_FLOOR 1e-6
 mla_var mla_pair_angle(mla_tape *tape, mla_var qk, mla_var a, mla_var c, double angle_max);
 
 /* Both halves of the channels times X = H(u_1) ... H(u_r) in R^C.  qk (B, N, 2C) view, u (r, C) -> (B, N, 2C). */

@@ -13,9 +13,15 @@
 #define MLA_ISA_LIST(X)                                                                                                     \
     X(SSE3, "sse3")                                                                                                         \
     X(SSSE3, "ssse3")                                                                                                       \
-    X(SSE4_1, "sse4.1") X(SSE4_2, "sse4.2") X(POPCNT, "popcnt") X(AVX, "avx") X(FMA, "fma") X(AVX2, "avx2") X(BMI, "bmi")   \
-        X(BMI2, "bmi2") X(AVX512F, "avx512f") X(AVX512CD, "avx512cd") X(AVX512BW, "avx512bw") X(AVX512DQ, "avx512dq")       \
-            X(AVX512VL, "avx512vl")
+    X(SSE4_1, "sse4.1")                                                                                                     \
+    X(SSE4_2, "sse4.2")                                                                                                     \
+    X(POPCNT, "popcnt")                                                                                                     \
+    X(AVX, "avx")                                                                                                           \
+    X(FMA, "fma")                                                                                                           \
+    X(AVX2, "avx2")                                                                                                         \
+    X(BMI, "bmi")                                                                                                           \
+    X(BMI2, "bmi2")                                                                                                         \
+    X(AVX512F, "avx512f") X(AVX512CD, "avx512cd") X(AVX512BW, "avx512bw") X(AVX512DQ, "avx512dq") X(AVX512VL, "avx512vl")
 
 typedef enum mla_isa_bit {
 #define MLA_ISA_ENUM(name, text) MLA_ISA_BIT_##name,

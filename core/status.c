@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/utf8.h"
+
 static const struct {
     const char *meaning;
     int exit_code;
@@ -16,18 +18,25 @@ static const struct {
 
 enum { STATUS_COUNT = sizeof statuses / sizeof statuses[0] };
 
-/* The sentence goes to terminals and to logs with one record a line: no control characters, and no half of a
- * UTF-8 character where it was cut. */
+/* Whether these bytes are a character without its end, as a cut leaves it. */
+static bool is_cut(const char *text, size_t left) {
+    size_t n = 1;
+    while (n < left && ((unsigned char)text[n] & 0xc0) == 0x80) n++;
+    return (unsigned char)*text >= 0xc0 && n == left && left < 4;
+}
+
+/* The sentence goes to terminals and to logs with one record a line, and parts of it come from files: no control
+ * characters, nothing but UTF-8, and no half of a character at the end. */
 static void tidy(char *text) {
-    size_t length = strlen(text);
-    for (size_t i = 0; i < length; i++)
-        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) text[i] = ' ';
-    size_t start = length; /* of the last character */
-    while (start > 0 && length - start < 4 && ((unsigned char)text[start - 1] & 0xc0) == 0x80) start--;
-    if (start == 0 || (unsigned char)text[start - 1] < 0xc0) return;
-    unsigned char lead = (unsigned char)text[start - 1];
-    size_t due = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-    if (length - start < due) text[start - 1] = '\0';
+    for (size_t left = strlen(text), length; left > 0; text += length, left -= length) {
+        length = mla_utf8_length(text, left);
+        if (length == 0) {
+            *text = is_cut(text, left) ? '\0' : '?';
+            if (!*text) return;
+            length = 1;
+        }
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = ' ';
+    }
 }
 
 mla_status mla_fail(mla_error *error, mla_status status, const char *format, ...) {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "core/rng.h"
-#include "layers/layers.h"
+#include "layers/probe.h"
 
 mla_block mla_block_declare(mla_params *params, const char *prefix, size_t channels, size_t heads, size_t side,
                             const mla_model_spec *spec, double drop_path, unsigned index) {
@@ -40,6 +40,7 @@ static mla_var drop_path(const mla_block *block, mla_tape *tape, mla_var x, mla_
 mla_var mla_block_forward(const mla_block *block, mla_tape *tape, mla_var x, const mla_forward *forward) {
     const bool drops = forward->training && block->drop_path > 0;
     mla_var y = mla_norm_forward(&block->norm1, tape, x);
+    mla_probe_attention(forward->probe, &block->attention, y);
     y = mla_attention_forward(&block->attention, tape, y, drops ? MLA_NO_VAR : x);
     x = drops ? drop_path(block, tape, x, y, 2 * block->index, forward) : y;
     y = mla_norm_forward(&block->norm2, tape, x);

@@ -12,11 +12,14 @@
 
 enum { MLA_PARAM_NAME_BYTES = 128 };
 
+struct mla_probe;
+
 /* What a forward pass knows of the images it works on. */
 typedef struct mla_forward {
     bool training;           /* drop path is active */
     uint64_t seed, epoch;    /* of the run; streams of random numbers are named by them */
     const uint64_t *samples; /* (B) index of each image in its data set; needed when training with drop path */
+    struct mla_probe *probe; /* notes what it needs to look inside (layers/probe.h), or NULL */
 } mla_forward;
 
 typedef struct mla_linear_layer {

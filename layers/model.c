@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "layers/probe.h"
+
 static const mla_family_row *const families[] = {
     [MLA_FAMILY_VIT] = &mla_family_vit,
     [MLA_FAMILY_PVT] = &mla_family_pvt,
@@ -13,7 +15,6 @@ struct mla_model {
     mla_params params;
     mla_stage stages[MLA_MAX_STAGES];
     mla_block *blocks;
-    size_t block_count;
     mla_norm_layer norm;
     mla_linear_layer head;
 };
@@ -75,7 +76,7 @@ static void declare(mla_model *model) {
     model->head = mla_linear_declare(&model->params, "head", channels, (size_t)spec->classes, true, 0.02);
 }
 
-mla_status mla_model_new(mla_model **out, const mla_model_spec *spec, mla_error *error) {
+mla_status mla_model_declare(mla_model **out, const mla_model_spec *spec, mla_error *error) {
     *out = NULL;
     mla_status status = check(spec, error);
     if (status != MLA_OK) return status;
@@ -88,15 +89,20 @@ mla_status mla_model_new(mla_model **out, const mla_model_spec *spec, mla_error 
         return mla_fail(error, MLA_NO_MEMORY, "out of memory for a model of %zu blocks", blocks);
     }
     model->spec = *spec;
-    model->block_count = blocks;
     declare(model);
-    status = mla_params_allocate(&model->params, error);
-    if (status != MLA_OK) {
-        mla_model_free(model);
-        return status;
-    }
     *out = model;
     return MLA_OK;
+}
+
+mla_status mla_model_new(mla_model **out, const mla_model_spec *spec, mla_error *error) {
+    mla_status status = mla_model_declare(out, spec, error);
+    if (status != MLA_OK) return status;
+    status = mla_params_allocate(&(*out)->params, error);
+    if (status != MLA_OK) {
+        mla_model_free(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 void mla_model_free(mla_model *model) {
@@ -110,14 +116,14 @@ mla_params *mla_model_params(mla_model *model) { return &model->params; }
 
 const mla_model_spec *mla_model_get_spec(const mla_model *model) { return &model->spec; }
 
-const mla_block *mla_model_blocks(const mla_model *model, size_t *count) {
-    *count = model->block_count;
-    return model->blocks;
+mla_model_parts mla_model_get_parts(const mla_model *model) {
+    return (mla_model_parts){model->stages, model->spec.stages, model->norm, model->head};
 }
 
 mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images, const mla_forward *forward) {
     mla_var x = images;
     for (int i = 0; i < model->spec.stages; i++) x = mla_stage_forward(&model->stages[i], tape, x, forward);
+    mla_probe_head(forward->probe, &model->norm, &model->head, x);
     x = mla_norm_forward(&model->norm, tape, mla_token_mean(tape, x));
     return mla_linear_forward(&model->head, tape, x, MLA_NO_VAR, MLA_IDENTITY);
 }

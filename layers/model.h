@@ -21,13 +21,22 @@ typedef struct mla_model mla_model;
 
 /* Checks the spec (MLA_INVALID says what does not fit), declares and allocates the parameters (zeros). */
 MLA_MUST_CHECK mla_status mla_model_new(mla_model **model, const mla_model_spec *spec, mla_error *error);
+/* The same without memory for the weights: a spec from a file may ask for any amount, and its names and shapes can be
+ * compared with the file first.  mla_params_allocate(mla_model_params(model)) makes the model whole. */
+MLA_MUST_CHECK mla_status mla_model_declare(mla_model **model, const mla_model_spec *spec, mla_error *error);
 void mla_model_free(mla_model *model); /* NULL is allowed */
 
 mla_params *mla_model_params(mla_model *model); /* owned by the model */
 const mla_model_spec *mla_model_get_spec(const mla_model *model);
 
-/* The transformer blocks of all stages in order, the model's. */
-const mla_block *mla_model_blocks(const mla_model *model, size_t *count);
+/* What forward applies, in order, for code that walks a model without running it; owned by the model. */
+typedef struct mla_model_parts {
+    const mla_stage *stage;
+    int stages;
+    mla_norm_layer norm; /* after the token mean */
+    mla_linear_layer head;
+} mla_model_parts;
+mla_model_parts mla_model_get_parts(const mla_model *model);
 
 /* Images (B, 3, S, S), normalised -> logits (B, classes). */
 mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images, const mla_forward *forward);

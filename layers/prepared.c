@@ -16,6 +16,14 @@ struct mla_prepared {
 
 static mla_params *params_of(const mla_prepared *p) { return mla_model_params((mla_model *)(uintptr_t)p->model); }
 
+/* The blocks of all stages; the model keeps them one after the other. */
+static const mla_block *blocks_of(const mla_model *model, size_t *count) {
+    const mla_model_parts parts = mla_model_get_parts(model);
+    *count = 0;
+    for (int i = 0; i < parts.stages; i++) *count += (size_t)parts.stage[i].depth;
+    return parts.stage[0].blocks;
+}
+
 /* The fold of one parameter, weight or bias, of an attention layer's projection. */
 static mla_block_fold fold_of(const mla_prepared *p, const mla_attention *a, int index) {
     const mla_param *e = &params_of(p)->entry[index], *v = &params_of(p)->entry[a->block_v];
@@ -38,7 +46,7 @@ static real *take(real *memory, size_t *used, size_t reals) {
 static size_t lay_out(mla_prepared *p, real *memory) {
     const mla_params *params = params_of(p);
     size_t used = 0, blocks;
-    const mla_block *block = mla_model_blocks(p->model, &blocks);
+    const mla_block *block = blocks_of(p->model, &blocks);
     for (size_t i = 0; i < blocks; i++) {
         const mla_attention *a = &block[i].attention;
         if (a->block_v < 0) continue;
@@ -62,7 +70,7 @@ mla_status mla_prepared_new(mla_prepared **out, const mla_model *model, mla_erro
     mla_prepared *p = calloc(1, sizeof *p);
     if (p) {
         size_t blocks;
-        mla_model_blocks(model, &blocks);
+        blocks_of(model, &blocks);
         p->model = model;
         p->forms = calloc((size_t)params_of(p)->entries, sizeof *p->forms);
         p->scratch = calloc(blocks, sizeof *p->scratch);
@@ -109,7 +117,7 @@ static void pack(const mla_param *e, const mla_param_form *form, const real *val
 void mla_prepared_update(mla_prepared *p, const real *values, int threads) {
     const mla_params *params = params_of(p);
     size_t blocks;
-    const mla_block *block = mla_model_blocks(p->model, &blocks);
+    const mla_block *block = blocks_of(p->model, &blocks);
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(dynamic, 1)
@@ -126,7 +134,7 @@ void mla_prepared_use(const mla_prepared *p, mla_tape *tape) { mla_tape_use_form
 void mla_prepared_gradient(const mla_prepared *p, const real *values, real *gradient) {
     const mla_params *params = params_of(p);
     size_t blocks;
-    const mla_block *block = mla_model_blocks(p->model, &blocks);
+    const mla_block *block = blocks_of(p->model, &blocks);
     for (size_t i = 0; i < blocks; i++) {
         const mla_attention *a = &block[i].attention;
         const int index[] = {a->qkv.weight, a->qkv.bias};

@@ -6,6 +6,7 @@
 #include "core/gemm.h"
 #include "core/isa.h"
 #include "core/rng.h"
+#include "core/utf8.h"
 #include "core/vmath.h"
 #include "tests/support.h"
 
@@ -358,6 +359,38 @@ START_TEST(shape_texts) {
 }
 END_TEST
 
+/* ---- errors */
+
+/* A sentence may quote a file: whatever stands there, it stays one line of UTF-8. */
+START_TEST(errors_are_one_line_of_utf8) {
+    static const struct {
+        const char *given, *told;
+    } cases[] = {
+        {"Fähre 鳥", "Fähre 鳥"},
+        {"a\nb\tc\x7f", "a b c "},
+        {"caf\xe9 au", "caf? au"},
+        {"\xff\xfe end", "?? end"},
+        {"cut \xe9\xb3", "cut "},
+        {"\xed\xa0\x80 surrogate", "??? surrogate"},
+        {"\xc3", ""},
+        {"\xb3\xb3 end", "?? end"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mla_error error = {0};
+        ck_assert(mla_fail(&error, MLA_INVALID, "%s", cases[i].given) == MLA_INVALID);
+        ck_assert_str_eq(error.text, cases[i].told);
+    }
+    char text[2 * MLA_ERROR_BYTES];
+    for (size_t i = 0; i < MLA_ERROR_BYTES; i++) memcpy(text + 2 * i, "ä", 2);
+    text[sizeof text - 1] = 0;
+    mla_error error = {0};
+    ck_assert(mla_fail(&error, MLA_IO, "%s", text) == MLA_IO);
+    ck_assert_uint_eq(strlen(error.text), MLA_ERROR_BYTES - 2);
+    ck_assert(mla_fail_context(&error, "%s: ", "\xe4") == MLA_IO);
+    ck_assert(mla_is_utf8(error.text) && strncmp(error.text, "?: ", 3) == 0);
+}
+END_TEST
+
 static void arena(TCase *tcase) {
     tcase_add_test(tcase, arena_aligns_and_keeps_apart);
     tcase_add_test(tcase, arena_merges_and_allocates_no_more);
@@ -383,6 +416,7 @@ static void vectors(TCase *tcase) {
 #endif
     tcase_add_test(tcase, tensor_shapes);
     tcase_add_test(tcase, shape_texts);
+    tcase_add_test(tcase, errors_are_one_line_of_utf8);
 }
 
 int main(void) { return test_main("core", (void (*const[])(TCase *)){arena, gemm, vectors}, 3); }

@@ -182,6 +182,22 @@ START_TEST(refuses_huge) {
 }
 END_TEST
 
+/* Files of a few KB that would keep the program busy: see docs/fuzzing.md. */
+START_TEST(refuses_endless_work) {
+    size_t bytes = 0;
+    char *data = get_fixture("../fuzz/corpus/jpeg/finding-many-scans.jpg", &bytes);
+    refuse_bytes(data, bytes, "more than 100 scans");
+    free(data);
+    mla_image line = {0}, out = {0}; /* its rows would fit, the whole would not */
+    mla_error error = {0};
+    expect_ok(mla_image_create(&line, 1000, 1, "line", &error), error);
+    ck_assert(mla_image_resize(&out, &line, MLA_MAX_PIXELS / 2, 3, MLA_BICUBIC, &error) == MLA_INVALID);
+    expect_text(error.text, "expected 1 to");
+    ck_assert_ptr_null(out.rgb);
+    mla_image_free(&line);
+}
+END_TEST
+
 START_TEST(refuses_bad_checksum) {
     size_t bytes = 0;
     char *data = get_fixture("photo.png", &bytes);
@@ -200,6 +216,7 @@ int main(void) {
     tcase_add_loop_test(loops, survives_damage, 0, count);
     suite_add_tcase(suite, loops);
     ADD_GROUP(suite, "geometry", resizes_as_pil, fits_as_torchvision, writes_png);
-    ADD_GROUP(suite, "damage", refuses_other_types, refuses_truncated, refuses_huge, refuses_bad_checksum);
+    ADD_GROUP(suite, "damage", refuses_other_types, refuses_truncated, refuses_huge, refuses_endless_work,
+              refuses_bad_checksum);
     return run_suite(suite);
 }

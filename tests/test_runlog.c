@@ -24,7 +24,7 @@ static const char *run_file(const char *name) {
 static mla_runlog *create(void) {
     mla_runlog *log;
     mla_error error = {0};
-    expect_ok(mla_runlog_create(&log, in_scratch("my run"), config_text, &error), error);
+    expect_ok(mla_runlog_create(&log, in_scratch("my run"), config_text, NULL, &error), error);
     return log;
 }
 
@@ -75,7 +75,7 @@ static char *straight_log(const char *name, uint64_t steps) {
     char folder[64], path[1100];
     static int runs;
     snprintf(folder, sizeof folder, "straight-%d", runs++);
-    expect_ok(mla_runlog_create(&log, in_scratch(folder), config_text, &error), error);
+    expect_ok(mla_runlog_create(&log, in_scratch(folder), config_text, NULL, &error), error);
     write_steps(log, 1, steps);
     mla_runlog_close(log);
     snprintf(path, sizeof path, "%s/%s/%s", scratch, folder, name);
@@ -136,7 +136,7 @@ END_TEST
 START_TEST(a_run_is_not_overwritten) {
     mla_runlog *log = create(), *second;
     mla_error error = {0};
-    ck_assert(mla_runlog_create(&second, in_scratch("my run"), "other", &error) == MLA_INVALID);
+    ck_assert(mla_runlog_create(&second, in_scratch("my run"), "other", NULL, &error) == MLA_INVALID);
     expect_text(error.text, "another process is running in this folder");
     ck_assert(mla_runlog_resume(&second, in_scratch("my run"), 0, 0, &error) == MLA_INVALID);
     expect_text(error.text, "another process is running in this folder");
@@ -145,17 +145,17 @@ START_TEST(a_run_is_not_overwritten) {
     log = create();
     write_step(log, 1);
     mla_runlog_close(log);
-    ck_assert(mla_runlog_create(&second, in_scratch("my run"), "other", &error) == MLA_INVALID);
+    ck_assert(mla_runlog_create(&second, in_scratch("my run"), "other", NULL, &error) == MLA_INVALID);
     expect_text(error.text, "my run: already holds a run (log.jsonl)");
     expect_text(error.text, "--resume");
     expect_text(error.text, "--out");
     ck_assert_ptr_null(second);
     /* what stands in the folder before a run is not the run's to overwrite */
     ck_assert_int_eq(unlink(run_file("log.jsonl")), 0);
-    ck_assert(mla_runlog_create(&second, in_scratch("my run"), "other", &error) == MLA_INVALID);
+    ck_assert(mla_runlog_create(&second, in_scratch("my run"), "other", NULL, &error) == MLA_INVALID);
     expect_text(error.text, "holds a config.yaml that is no run's");
     put_file(run_file("checkpoints/step-00000001.safetensors"), "x", 1);
-    ck_assert(mla_runlog_create(&second, in_scratch("my run"), "other", &error) == MLA_INVALID);
+    ck_assert(mla_runlog_create(&second, in_scratch("my run"), "other", NULL, &error) == MLA_INVALID);
     expect_text(error.text, "already holds a run (checkpoints)");
     expect_content("config.yaml", config_text);
 }
@@ -164,7 +164,7 @@ END_TEST
 START_TEST(parents_are_made) {
     mla_runlog *log;
     mla_error error = {0};
-    expect_ok(mla_runlog_create(&log, in_scratch("a/ä b//c/"), config_text, &error), error);
+    expect_ok(mla_runlog_create(&log, in_scratch("a/ä b//c/"), config_text, NULL, &error), error);
     mla_runlog_close(log);
     ck_assert(exists(in_scratch("a/ä b/c/config.yaml")));
     ck_assert(exists(in_scratch("a/ä b/c/checkpoints")));
@@ -175,19 +175,19 @@ START_TEST(places_that_can_not_be_written) {
     mla_runlog *log;
     mla_error error = {0};
     put_file(in_scratch("file"), "x", 1);
-    ck_assert(mla_runlog_create(&log, in_scratch("file"), config_text, &error) == MLA_INVALID);
+    ck_assert(mla_runlog_create(&log, in_scratch("file"), config_text, NULL, &error) == MLA_INVALID);
     expect_text(error.text, "file: exists and is not a folder");
-    ck_assert(mla_runlog_create(&log, in_scratch("file/run"), config_text, &error) != MLA_OK);
+    ck_assert(mla_runlog_create(&log, in_scratch("file/run"), config_text, NULL, &error) != MLA_OK);
     expect_text(error.text, "file: exists and is not a folder");
-    ck_assert(mla_runlog_create(&log, "/proc/run", config_text, &error) == MLA_IO);
+    ck_assert(mla_runlog_create(&log, "/proc/run", config_text, NULL, &error) == MLA_IO);
     expect_text(error.text, "/proc/run: the folder could not be made");
-    ck_assert(mla_runlog_create(&log, "", config_text, &error) == MLA_INVALID);
+    ck_assert(mla_runlog_create(&log, "", config_text, NULL, &error) == MLA_INVALID);
     ck_assert_ptr_null(log);
     if (geteuid() == 0) return; /* root may write everywhere */
     ck_assert_int_eq(mkdir(in_scratch("locked"), 0500), 0);
-    ck_assert(mla_runlog_create(&log, in_scratch("locked"), config_text, &error) == MLA_IO);
+    ck_assert(mla_runlog_create(&log, in_scratch("locked"), config_text, NULL, &error) == MLA_IO);
     expect_text(error.text, "Permission denied");
-    ck_assert(mla_runlog_create(&log, in_scratch("locked/a/b"), config_text, &error) == MLA_IO);
+    ck_assert(mla_runlog_create(&log, in_scratch("locked/a/b"), config_text, NULL, &error) == MLA_IO);
     expect_text(error.text, "Permission denied");
 }
 END_TEST
@@ -198,10 +198,10 @@ START_TEST(a_failed_start_leaves_nothing) {
     ck_assert(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     ck_assert_int_eq(mkdir(in_scratch("there"), 0700), 0);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){4, 4}), 0);
-    ck_assert(mla_runlog_create(&log, in_scratch("x/y/z"), config_text, &error) == MLA_IO);
+    ck_assert(mla_runlog_create(&log, in_scratch("x/y/z"), config_text, NULL, &error) == MLA_IO);
     expect_text(error.text, "x/y/z/config.yaml: File too large");
     ck_assert(!exists(in_scratch("x")));
-    ck_assert(mla_runlog_create(&log, in_scratch("there"), config_text, &error) == MLA_IO);
+    ck_assert(mla_runlog_create(&log, in_scratch("there"), config_text, NULL, &error) == MLA_IO);
     ck_assert_int_eq(rmdir(in_scratch("there")), 0);
 }
 END_TEST

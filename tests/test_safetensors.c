@@ -139,6 +139,7 @@ static const struct {
     {BYTES("\x03\0\0\0\0\0\0\0{}"), "claims a header of 3 bytes, but only 2 follow"},
     {BYTES("\0\xc2\xeb\x0b\0\0\0\0{}"), "claims a header of 200000000 bytes, but only 2 follow"},
     {BYTES("PK\3\4\x14\0\0\0\0\0\0\0archive/data.pkl"), "looks like a zip archive"},
+    {BYTES("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"), "looks like an empty zip archive"},
     {BYTES("\x80\x02}q\0(X\5\0\0\0model"), "looks like a Python pickle"},
     {BYTES("\x80\x04\x95\x1f\0\0\0\0\0\0\0}"), "looks like a Python pickle"},
     {BYTES("\x1f\x8b\x08\0\0\0\0\0\0\3abc"), "looks like gzip-compressed data"},
@@ -299,9 +300,9 @@ static const unsigned char flags[3] = {1, 0, 1};
 static const mla_file_pair pairs[] = {{"name", "größe \"x\"\n"}, {"empty", ""}};
 
 static void list_tensors(mla_file_tensor tensors[3]) {
-    tensors[0] = (mla_file_tensor){"blocks.0.weight", MLA_F32, 2, {2, 3}, weight, sizeof weight};
-    tensors[1] = (mla_file_tensor){"flags", MLA_BOOL, 1, {3}, flags, sizeof flags};
-    tensors[2] = (mla_file_tensor){"größe", MLA_F32, 0, {0}, &weight[2], sizeof *weight};
+    tensors[0] = (mla_file_tensor){"blocks.0.weight", MLA_F32, 2, {2, 3}, weight, sizeof weight, NULL};
+    tensors[1] = (mla_file_tensor){"flags", MLA_BOOL, 1, {3}, flags, sizeof flags, NULL};
+    tensors[2] = (mla_file_tensor){"größe", MLA_F32, 0, {0}, &weight[2], sizeof *weight, NULL};
 }
 
 START_TEST(round_trip) {
@@ -405,7 +406,7 @@ static int entries_of(const char *folder) {
 /* Writes 8 MiB over an existing file `path`, which must fail and leave the folder as it was. */
 static void write_too_much(const char *folder, const char *path, mla_error *error) {
     static char large[8 << 20];
-    mla_file_tensor tensor = {"large", MLA_U8, 1, {sizeof large}, large, sizeof large};
+    mla_file_tensor tensor = {"large", MLA_U8, 1, {sizeof large}, large, sizeof large, NULL};
     put_file(path, "precious", 8);
     int before = entries_of(folder);
     ck_assert(mla_safetensors_write(path, &tensor, 1, NULL, 0, error) == MLA_IO);

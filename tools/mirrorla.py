@@ -1,9 +1,15 @@
-"""PyTorch twin of mirrorla's models: loads and makes the checkpoints that the C program exports.
+"""PyTorch twin of mirrorla's models: loads, trains on and saves the weights of the C program.  Needs torch alone.
 
     import torch, mirrorla
-    model = mirrorla.Model(mirrorla.preset('study', kind='mirror'))
-    model.load_state_dict(weights, strict=True)
-    logits = model(images)                      # (B, 3, S, S) normalised -> (B, classes)
+    model = mirrorla.load('weights.safetensors')            # `mirrorla export`, or a checkpoint
+    logits = model(images)                                  # (B, 3, S, S) normalised -> (B, classes)
+    mirrorla.save(model, 'trained.safetensors')             # `mirrorla eval` and `mirrorla import` read it
+    model = mirrorla.Model(mirrorla.preset('study', kind='mirror'))         # a new one
+
+As a program (docs/formats.md):
+    python3 mirrorla.py info FILE                           what is in a file
+    python3 mirrorla.py to-pt FILE OUT.pt                   its weights as a state_dict for torch.load
+    python3 mirrorla.py from-pt IN.pt OUT.safetensors       the way back
 
 Shapes: B images, N = H W tokens in raster order, C channels, h heads, d = C / h.  A token is a row
 vector; an isometry P acts on it from the right.  H(v) = I - 2 v'v / (v v' + 1e-12) is the
@@ -12,25 +18,32 @@ reflection at the hyperplane orthogonal to the row v.
 A spec is a plain dictionary (anything left out has the default of DEFAULTS):
     family      'vit' (one stage) or 'pvt' (a pyramid: every later stage halves the side)
     image, classes, patch, dims, depths, heads, mlp_ratio      dims ... heads: one entry a stage
+    drop_path   rate of the last block's stochastic depth, in training; norm_eps: inside every LayerNorm
     attention   kind        'softmax' | 'relu' | 'elu1' | 'mirror'
                 dwconv      side of the depthwise convolution of v, 0 = none; linear kinds only
                 eps         floor of the linear-attention denominator
                 qkv_bias    bias of the qkv projection
                 mirror      block, reflections, variance_angle, angle_max, angle_gain, cross_head
 """
+import argparse
 import copy
+import ctypes
+import json
 import math
+import os
+import struct
+import sys
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-NORM_EPS = 1e-6              # inside every LayerNorm's square root
 TINY = 1e-12                 # makes the reflection of a zero vector the identity
 VARIANCE_EPS = 1e-6          # keeps the logarithm of a constant channel's variance finite
 
 DEFAULTS = dict(
     family='vit', image=32, classes=10, patch=4, dims=[64], depths=[4], heads=[4], mlp_ratio=4,
+    drop_path=0.0, norm_eps=1e-6,
     attention=dict(
         kind='mirror', dwconv=5, eps=1e-6, qkv_bias=True,
         mirror=dict(block=8, reflections=2, variance_angle=True, angle_max=math.pi / 2,
@@ -231,26 +244,34 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     """Pre-norm transformer block, (B, N, C) -> (B, N, C)."""
 
-    def __init__(self, dim, heads, mlp_ratio, options):
+    def __init__(self, dim, heads, mlp_ratio, options, eps=1e-6, drop_path=0.0):
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.drop_path = drop_path
+        self.norm1 = nn.LayerNorm(dim, eps=eps)
         self.attn = ATTENTION[options['kind']](dim, heads, options)
-        self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.norm2 = nn.LayerNorm(dim, eps=eps)
         self.mlp = Mlp(dim, int(mlp_ratio * dim))
 
+    def drop(self, branch):
+        """Drops the branch for some images in training; what is kept grows so that the mean stays."""
+        if not self.training or not self.drop_path:
+            return branch
+        keep = 1 - self.drop_path
+        return branch * (torch.rand(len(branch), 1, 1, device=branch.device) < keep).to(branch.dtype) / keep
+
     def forward(self, x, side):
-        x = x + self.attn(self.norm1(x), side)
-        return x + self.mlp(self.norm2(x))
+        x = x + self.drop(self.attn(self.norm1(x), side))
+        return x + self.drop(self.mlp(self.norm2(x)))
 
 
 class PatchEmbed(nn.Module):
     """(B, cin, S, S) -> (B, (S/p)^2, C): stride = kernel, so the convolution is one product of the
     cut-out patches with the flattened weight; a LayerNorm follows in a pvt."""
 
-    def __init__(self, cin, dim, patch, norm):
+    def __init__(self, cin, dim, patch, norm, eps=1e-6):
         super().__init__()
         self.proj = nn.Conv2d(cin, dim, patch, stride=patch)
-        self.norm = nn.LayerNorm(dim, eps=NORM_EPS) if norm else nn.Identity()
+        self.norm = nn.LayerNorm(dim, eps=eps) if norm else nn.Identity()
 
     def forward(self, x):
         B, cin, S, _ = x.shape
@@ -271,10 +292,12 @@ class Stage(nn.Module):
         ratio = ratio[i] if isinstance(ratio, (list, tuple)) else ratio
         patch = spec['patch'] if i == 0 else 2
         self.side = side // patch
-        self.patch_embed = PatchEmbed(cin, dim, patch, norm=spec['family'] == 'pvt')
+        eps, total, first = spec['norm_eps'], sum(spec['depths']), sum(spec['depths'][:i])
+        self.patch_embed = PatchEmbed(cin, dim, patch, spec['family'] == 'pvt', eps)
         self.pos_embed = nn.Parameter(torch.empty(1, self.side ** 2, dim))
-        self.blocks = nn.ModuleList(Block(dim, heads, ratio, spec['attention'])
-                                    for _ in range(spec['depths'][i]))
+        self.blocks = nn.ModuleList(
+            Block(dim, heads, ratio, spec['attention'], eps, spec['drop_path'] * (b / (total - 1) if total > 1 else 1))
+            for b in range(first, first + spec['depths'][i]))
 
     def forward(self, x):
         x = self.patch_embed(x) + self.pos_embed
@@ -292,7 +315,8 @@ class Model(nn.Module):
 
     def __init__(self, spec):
         super().__init__()
-        self.spec = spec = resolve(spec)
+        self.spec, self.metadata = resolve(spec), {}        # metadata: of the file it was loaded from
+        spec = self.spec
         if spec['family'] not in ('vit', 'pvt') or spec['attention']['kind'] not in ATTENTION:
             raise ValueError(f'unknown family or attention kind in {spec}')
         stages, cin, side = [], 3, spec['image']
@@ -306,7 +330,7 @@ class Model(nn.Module):
             self.side = stage.side
             self.patch_embed, self.pos_embed = stage.patch_embed, stage.pos_embed
             self.blocks = stage.blocks
-        self.fc_norm = nn.LayerNorm(cin, eps=NORM_EPS)
+        self.fc_norm = nn.LayerNorm(cin, eps=spec['norm_eps'])
         self.head = nn.Linear(cin, spec['classes'])
         self.initialise()
 
@@ -345,3 +369,208 @@ def decay_groups(model, weight_decay):
         for name, parameter in module.named_parameters(recurse=False):
             (decayed if matrix and name == 'weight' else free).append(parameter)
     return [dict(params=decayed, weight_decay=weight_decay), dict(params=free, weight_decay=0.0)]
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+# Types of safetensors that torch has, too.
+DTYPES = dict(F64=torch.float64, F32=torch.float32, F16=torch.float16, BF16=torch.bfloat16, I64=torch.int64,
+              I32=torch.int32, I16=torch.int16, I8=torch.int8, U8=torch.uint8, BOOL=torch.bool)
+HEADER_LIMIT = 100_000_000
+# What a model's weights do not change, when they are saved again.
+KEPT = ('mirrorla.version', 'architecture', 'config', 'classes', 'mean', 'std', 'size', 'folded')
+
+
+def read_header(file, path):
+    """(entries, metadata, start of the data) of an open safetensors file; nothing in it is believed."""
+    try:
+        return check_header(file)
+    except (ValueError, TypeError, KeyError, AttributeError) as why:
+        raise ValueError(f'{path}: not a safetensors file, or a damaged one: {why}') from None
+
+
+def check_header(file):
+    size = os.fstat(file.fileno()).st_size
+    start = file.read(8)
+    length = struct.unpack('<Q', start)[0] if len(start) == 8 else 0
+    if not 2 <= length <= min(size - 8, HEADER_LIMIT):
+        raise ValueError(f'a header of {length} bytes in a file of {size}')
+
+    def unique(pairs):
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError('a name stands twice in the header')
+        return dict(pairs)
+
+    entries = json.loads(file.read(length).decode('utf-8'), object_pairs_hook=unique)
+    metadata = entries.pop('__metadata__', None) or {}
+    position = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]['data_offsets']):
+        begin, end = entry['data_offsets']
+        if entry['dtype'] not in DTYPES:
+            raise ValueError(f'{name}: type {entry["dtype"]} is not supported')
+        width = torch.empty(0, dtype=DTYPES[entry['dtype']]).element_size()
+        if begin != position or end - begin != width * math.prod(entry['shape']) or min(entry['shape'], default=0) < 0:
+            raise ValueError(f'{name}: bytes {begin} to {end} do not fit its shape, or leave a hole or overlap')
+        position = end
+    if position != size - 8 - length:
+        raise ValueError(f'{size - 8 - length} bytes of data, {position} belong to tensors')
+    return entries, metadata, 8 + length
+
+
+def read(path):
+    """({name: tensor} in the types of the file, {key: text}) of a safetensors file."""
+    tensors = {}
+    with open(path, 'rb') as file:
+        entries, metadata, start = read_header(file, path)
+        for name, entry in entries.items():
+            begin, end = entry['data_offsets']
+            file.seek(start + begin)
+            data = bytearray(file.read(end - begin))
+            dtype = DTYPES[entry['dtype']]
+            flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+            tensors[name] = flat.view(entry['shape'])
+    return tensors, metadata
+
+
+def write(path, tensors, metadata):
+    """Writes a safetensors file, whole or not at all."""
+    names, entries, position = {dtype: name for name, dtype in DTYPES.items()}, {}, 0
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    for name, tensor in tensors.items():
+        end = position + tensor.numel() * tensor.element_size()
+        entries[name] = dict(dtype=names[tensor.dtype], shape=list(tensor.shape), data_offsets=[position, end])
+        position = end
+    text = json.dumps({'__metadata__': {**metadata, 'format': 'pt'}, **entries}, ensure_ascii=False).encode()
+    text += b' ' * (-(8 + len(text)) % 64)
+    temporary = f'{path}.{os.getpid()}.tmp'
+    try:
+        with open(temporary, 'wb') as file:
+            file.write(struct.pack('<Q', len(text)) + text)
+            for tensor in tensors.values():
+                file.write(ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def parse_config(text):
+    """The nested dictionary of a resolved config, as the program writes it: `key: value` lines, two spaces a level."""
+    root, levels = {}, [{}]
+    levels[0] = root
+    for line in text.splitlines():
+        key, _, value = line.strip().partition(':')
+        depth = (len(line) - len(line.lstrip(' '))) // 2
+        levels[depth + 1:], value = [], value.strip()
+        if not value:
+            levels.append(levels[depth].setdefault(key, {}))
+            continue
+        try:
+            levels[depth][key] = json.loads(value)
+        except ValueError:
+            levels[depth][key] = value
+    return root
+
+
+def spec_of(metadata):
+    """The spec of the model that a file of mirrorla holds."""
+    if 'config' not in metadata:
+        raise ValueError('the file does not say which model it is of: make a Model and load_state_dict(read(path)[0])')
+    return resolve({**parse_config(metadata['config'])['model'], 'image': int(metadata['size']),
+                    'classes': len(json.loads(metadata['classes']))})
+
+
+def weights_of(tensors, weights='auto'):
+    """The weights among a checkpoint's tensors in float32: 'raw', the 'average', or 'auto': that where one is kept."""
+    averaged = any(name.startswith('ema.') for name in tensors) and weights != 'raw'
+    if weights == 'average' and not averaged:
+        raise ValueError('the file holds no weight average')
+    prefix = 'ema.' if averaged else ''
+    return {name[len(prefix):]: tensor.float() for name, tensor in tensors.items()
+            if name.startswith(prefix) and not name.startswith('optim.') and (averaged or not name.startswith('ema.'))}
+
+
+def load(path, weights='auto'):
+    """A Model with the weights of an export, a checkpoint, or what `save` wrote; evaluation mode.
+
+    model.metadata holds the texts of the file: json.loads(metadata['classes']), ['mean'], ['std'], metadata['size'].
+    """
+    tensors, metadata = read(path)
+    model = Model(spec_of(metadata))
+    model.load_state_dict(weights_of(tensors, weights), strict=True)
+    model.metadata = metadata
+    return model.eval()
+
+
+def metadata_for(spec, metadata):
+    """What may be said of weights of this spec, out of the metadata of the file that they began with."""
+    same = 'config' in metadata and spec_of(metadata) == spec
+    kept = {key: metadata[key] for key in KEPT if same and key in metadata}
+    if kept:
+        kept['weight_hash'] = 'none'        # the program knows then that there is nothing to verify
+    return {'architecture': spec['family'], **kept}
+
+
+def save(model, path, dtype=torch.float32):
+    """Writes the weights for `mirrorla eval` and `mirrorla import`, as float32, bfloat16 or float16."""
+    state = {name: tensor.to(dtype) for name, tensor in model.state_dict().items()}
+    write(path, state, {**metadata_for(model.spec, model.metadata),
+                        'dtype': {value: key for key, value in DTYPES.items()}[dtype]})
+
+
+# ---- the program --------------------------------------------------------------------------------
+
+def info(path):
+    tensors, metadata = read(path)
+    for key, value in sorted(metadata.items()):
+        text = value if len(value) < 200 else value[:200] + ' ...'
+        print(f'{key}: {text}'.replace('\n', '\n    '))
+    for name, tensor in tensors.items():
+        print(f'{name}  {str(tensor.dtype)[6:]}  {tuple(tensor.shape)}')
+    count = sum(tensor.numel() for tensor in tensors.values())
+    print(f'{len(tensors)} tensors, {count} values')
+
+
+def from_pt(source, path, like):
+    """A .pt or .pth of a state_dict (alone, or under 'model' or 'state_dict') as safetensors."""
+    state = torch.load(source, map_location='cpu', weights_only=True)
+    for key in ('state_dict', 'model'):
+        state = state[key] if isinstance(state.get(key), dict) else state
+    state = {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+    kept = {}
+    if like:
+        tensors, metadata = read(like)
+        if {n: t.shape for n, t in weights_of(tensors).items()} != {n: t.shape for n, t in state.items()}:
+            raise ValueError(f'{source}: its tensors are not those of {like}, whose metadata can not stand for them')
+        kept = metadata_for(spec_of(metadata), metadata)
+    write(path, state, kept)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog='mirrorla.py', description='Weights of mirrorla in PyTorch.')
+    commands = parser.add_subparsers(dest='command', required=True)
+    commands.add_parser('info', help='what is in a safetensors file').add_argument('file')
+    to = commands.add_parser('to-pt', help='the weights of a file as a state_dict for torch.load')
+    to.add_argument('file')
+    to.add_argument('out')
+    to.add_argument('--weights', choices=('auto', 'raw', 'average'), default='auto')
+    back = commands.add_parser('from-pt', help='a state_dict as safetensors, for `mirrorla import`')
+    back.add_argument('file')
+    back.add_argument('out')
+    back.add_argument('--like', metavar='FILE', help='take config and classes from this export, for `mirrorla eval`')
+    args = parser.parse_args(arguments)
+    try:
+        if args.command == 'info':
+            info(args.file)
+        elif args.command == 'to-pt':
+            torch.save(weights_of(read(args.file)[0], args.weights), args.out)
+        else:
+            from_pt(args.file, args.out, args.like)
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f'mirrorla.py: {error}')
+
+
+if __name__ == '__main__':
+    main()

@@ -18,14 +18,14 @@ typedef struct section {
     real *buffer; /* NULL: not wanted, or not kept by this run */
 } section;
 
-enum { SECTIONS = 4 };
+enum { VALUE, MOMENT1, MOMENT2, AVERAGE, SECTIONS };
 
 static void list_sections(section sections[SECTIONS], const mla_run_buffers *buffers, mla_optimizer_kind optimizer) {
     bool sgd = optimizer == MLA_SGD;
-    sections[0] = (section){"", buffers->value};
-    sections[1] = (section){sgd ? "optim.momentum." : "optim.exp_avg.", buffers->moment1};
-    sections[2] = (section){"optim.exp_avg_sq.", sgd ? NULL : buffers->moment2};
-    sections[3] = (section){"ema.", buffers->ema};
+    sections[VALUE] = (section){"", buffers->value};
+    sections[MOMENT1] = (section){sgd ? "optim.momentum." : "optim.exp_avg.", buffers->moment1};
+    sections[MOMENT2] = (section){"optim.exp_avg_sq.", sgd ? NULL : buffers->moment2};
+    sections[AVERAGE] = (section){"ema.", buffers->ema};
 }
 
 static char *tensor_name(const char *prefix, const char *name) {
@@ -99,6 +99,13 @@ mla_status mla_checkpoint_save(const char *path, const mla_params *params, const
 
 static bool starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
 
+bool mla_checkpoint_is_own(const mla_safetensors *file) {
+    static const char *const keys[] = {"mirrorla.version", "mirrorla.checkpoint", "weight_hash"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (mla_safetensors_metadata(file, keys[i])) return true;
+    return false;
+}
+
 /* Checkpoints say which format they have; exported weights do not, and hold no training state. */
 static mla_status check_format(bool *full, const mla_checkpoint *checkpoint, mla_error *error) {
     const char *format = mla_safetensors_metadata(checkpoint->file, "mirrorla.checkpoint");
@@ -109,7 +116,7 @@ static mla_status check_format(bool *full, const mla_checkpoint *checkpoint, mla
     if (!mla_safetensors_metadata(checkpoint->file, "config"))
         return mla_fail(error, MLA_INVALID,
                         "%s: is a safetensors file, but its metadata has no \"config\": expected a "
-                        "checkpoint or weights exported by mirrorla",
+                        "checkpoint or weights exported by mirrorla; weights of other tools come in by `mirrorla import`",
                         checkpoint->path);
     return MLA_OK;
 }
@@ -139,21 +146,35 @@ static mla_status read_checkpoint(mla_checkpoint *checkpoint, const char *const 
     if (status == MLA_OK) status = mla_metadata_read_classes(checkpoint, error);
     if (status == MLA_OK) status = mla_metadata_read_hash(checkpoint, error);
     if (status == MLA_OK) status = read_config(checkpoint, overrides, override_count, error);
-    checkpoint->has_optimizer = full; /* SGD without momentum has state, but no tensors of it */
+    bool moments = false;
     for (size_t i = 0; status == MLA_OK && i < mla_safetensors_count(checkpoint->file); i++) {
         const char *name = mla_safetensors_at(checkpoint->file, i)->name;
         checkpoint->has_ema |= starts_with(name, "ema.");
+        moments |= starts_with(name, "optim.");
     }
+    /* imported weights stand at step 0 without moments; SGD without momentum never has any */
+    const mla_optim_config *o = &checkpoint->config.optim;
+    checkpoint->has_optimizer =
+        full && (moments || checkpoint->counters.step > 0 || (o->name == MLA_SGD && o->momentum == 0));
+    return status;
+}
+
+static mla_status open_parts(mla_checkpoint *checkpoint, const char *path, bool weights_only, const char *const *overrides,
+                             size_t override_count, mla_error *error) {
+    *checkpoint = (mla_checkpoint){.path = strdup(path), .weights_only = weights_only};
+    if (!checkpoint->path) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", path);
+    mla_status status = read_checkpoint(checkpoint, overrides, override_count, error);
+    if (status != MLA_OK) mla_checkpoint_close(checkpoint);
     return status;
 }
 
 mla_status mla_checkpoint_open(mla_checkpoint *checkpoint, const char *path, const char *const *overrides,
                                size_t override_count, mla_error *error) {
-    *checkpoint = (mla_checkpoint){.path = strdup(path)};
-    if (!checkpoint->path) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", path);
-    mla_status status = read_checkpoint(checkpoint, overrides, override_count, error);
-    if (status != MLA_OK) mla_checkpoint_close(checkpoint);
-    return status;
+    return open_parts(checkpoint, path, false, overrides, override_count, error);
+}
+
+mla_status mla_checkpoint_open_weights(mla_checkpoint *checkpoint, const char *path, mla_error *error) {
+    return open_parts(checkpoint, path, true, NULL, 0, error);
 }
 
 void mla_checkpoint_close(mla_checkpoint *checkpoint) {
@@ -233,15 +254,28 @@ static mla_status fail_mismatch(const mismatch *found, const char *path, mla_err
     return length ? mla_fail(error, MLA_INVALID, "%s: its tensors do not fit the model: %s", path, text) : MLA_OK;
 }
 
+mla_status mla_checkpoint_fits(const mla_checkpoint *checkpoint, const mla_params *params, bool average, mla_error *error) {
+    mismatch found = {0};
+    mla_status status = compare_section(&found, checkpoint->file, params, average ? "ema." : "", error);
+    list_unexpected(&found, checkpoint->file, params);
+    return status == MLA_OK ? fail_mismatch(&found, checkpoint->path, error) : status;
+}
+
 /* Compares the stored weights, as they lie in the file, with the hash stored beside them. */
 static mla_status verify_hash(const mla_checkpoint *checkpoint, const mla_params *params, mla_error *error) {
+    const char *stored = mla_safetensors_metadata(checkpoint->file, "dtype");
+    const char *dtype = stored ? stored : mla_dtype_name(MLA_F32);
+    /* the CRCs, which are four times as fast, have covered the same bytes */
+    if (checkpoint->weights_only && mla_safetensors_metadata(checkpoint->file, "crc32")) return MLA_OK;
     uint64_t hash = MLA_HASH_START;
     char text[17];
+    if (!strcmp(checkpoint->weight_hash, MLA_NO_HASH)) return MLA_OK;
     for (int i = 0; i < params->entries; i++) {
         const mla_file_tensor *tensor = mla_safetensors_find(checkpoint->file, params->entry[i].name);
-        if (!tensor || tensor->dtype != MLA_F32)
-            return MLA_OK; /* converted by another tool: the hash is that of the F32 weights */
+        if (!tensor || strcmp(mla_dtype_name(tensor->dtype), dtype) != 0)
+            return MLA_OK; /* converted by another tool: the hash is that of the weights before */
         hash = mla_hash_bytes(hash, tensor->data, tensor->bytes);
+        mla_safetensors_release(checkpoint->file, tensor);
     }
     snprintf(text, sizeof text, "%016" PRIx64, hash);
     if (strcmp(text, checkpoint->weight_hash) != 0)
@@ -249,6 +283,21 @@ static mla_status verify_hash(const mla_checkpoint *checkpoint, const mla_params
                         "%s: the weights have the hash %s, but %s is stored with them: the file was "
                         "changed or is damaged",
                         checkpoint->path, text, checkpoint->weight_hash);
+    return MLA_OK;
+}
+
+/* One number that is none would spoil every result, without a word. */
+static mla_status check_finite(const mla_checkpoint *checkpoint, const mla_params *params, const char *prefix,
+                               mla_error *error) {
+    for (int i = 0; i < params->entries; i++) {
+        char *name = tensor_name(prefix, params->entry[i].name);
+        if (!name) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", checkpoint->path);
+        const mla_file_tensor *tensor = mla_safetensors_find(checkpoint->file, name);
+        free(name);
+        const mla_status status = mla_tensor_check_finite(checkpoint->path, tensor, error);
+        if (status != MLA_OK) return status;
+        mla_safetensors_release(checkpoint->file, tensor);
+    }
     return MLA_OK;
 }
 
@@ -269,23 +318,35 @@ static mla_status verify_tensors(const mla_checkpoint *checkpoint, const mla_par
             status = mla_fail(error, MLA_INVALID, "%s: tensor \"%.200s\" is of type %s, expected F32", checkpoint->path,
                               tensor->name, mla_dtype_name(tensor->dtype));
     }
+    /* the moments may overflow without harm to the weights: a run must be able to go on with them */
+    if (status == MLA_OK && sections[VALUE].buffer) status = check_finite(checkpoint, params, sections[VALUE].prefix, error);
+    if (status == MLA_OK && sections[AVERAGE].buffer)
+        status = check_finite(checkpoint, params, sections[AVERAGE].prefix, error);
     return status == MLA_OK ? verify_hash(checkpoint, params, error) : status;
+}
+
+/* One parameter of a section, its bytes of the file given up at once. */
+static mla_status load_param(const section *from, const mla_param *param, const mla_checkpoint *checkpoint,
+                             mla_error *error) {
+    char *name = tensor_name(from->prefix, param->name);
+    if (!name) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", checkpoint->path);
+    const mla_status status =
+        mla_safetensors_floats(from->buffer + param->offset, param->count, checkpoint->file, name, error);
+    if (status == MLA_OK) mla_safetensors_release(checkpoint->file, mla_safetensors_find(checkpoint->file, name));
+    free(name);
+    return status;
 }
 
 mla_status mla_checkpoint_load(const mla_checkpoint *checkpoint, const mla_params *params, const mla_run_buffers *buffers,
                                mla_error *error) {
     section sections[SECTIONS];
+    MLA_REQUIRE(!checkpoint->weights_only || (!buffers->moment1 && !buffers->moment2),
+                "%s was opened for its weights alone, and its moments are asked for", checkpoint->path);
     list_sections(sections, buffers, checkpoint->config.optim.name);
     mla_status status = verify_tensors(checkpoint, params, sections, error);
     for (int s = 0; s < SECTIONS && status == MLA_OK; s++) {
-        for (int i = 0; i < params->entries && sections[s].buffer && status == MLA_OK; i++) {
-            const mla_param *param = &params->entry[i];
-            char *name = tensor_name(sections[s].prefix, param->name);
-            status = name ? mla_safetensors_floats(sections[s].buffer + param->offset, param->count, checkpoint->file, name,
-                                                   error)
-                          : mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", checkpoint->path);
-            free(name);
-        }
+        for (int i = 0; i < params->entries && sections[s].buffer && status == MLA_OK; i++)
+            status = load_param(&sections[s], &params->entry[i], checkpoint, error);
     }
     return status;
 }

@@ -5,7 +5,9 @@
  * __metadata__ (strings): format "pt", mirrorla.checkpoint "1", mirrorla.version, config (the resolved YAML),
  * counters (JSON), classes (JSON list), mean, std (JSON lists), size, weight_hash (16 hex digits), crc32 (JSON object
  * name -> 8 hex digits; the entry "__metadata__" covers the metadata itself).  Opening verifies every CRC, loading
- * every name, every shape and the weight hash before anything is copied.
+ * every name, every shape, that weights are finite, and the weight hash, before anything is copied.  The weight hash is
+ * that of the stored bytes (mla_params_hash; of an export in another type, of the bytes of that type).
+ * Imported weights are a checkpoint at step 0 without optimiser state and average.
  * Random numbers are counter-based (core/rng.h): the counters and the config's seed are the whole random state.
  */
 #ifndef MLA_TRAIN_CHECKPOINT_H
@@ -43,6 +45,8 @@ MLA_MUST_CHECK mla_status mla_checkpoint_save(const char *path, const mla_params
                                               const mla_counters *counters, const mla_config *config,
                                               const mla_class_info *classes, mla_error *error);
 
+#define MLA_NO_HASH "none"
+
 /* A checkpoint opened and verified (CRC, metadata); nothing of the model is needed yet.  Exported weights open too:
  * without optimiser state, average or counters (all 0), and `config.model` complete in both cases. */
 typedef struct mla_checkpoint {
@@ -51,17 +55,31 @@ typedef struct mla_checkpoint {
     mla_config config;
     mla_counters counters;
     mla_class_info classes; /* owned by the checkpoint */
-    char *weight_hash;
-    bool has_ema, has_optimizer;
+    char *weight_hash;      /* 16 hex digits, or MLA_NO_HASH in an export that another tool saved again and could not hash */
+    bool has_ema, has_optimizer; /* has_optimizer: a run can be resumed from it */
+    bool weights_only;           /* opened by mla_checkpoint_open_weights */
 } mla_checkpoint;
+
+/* Whether a safetensors file is of this project: a checkpoint or an export.  Any other holds tensors and no more; one
+ * of ours in which one key is damaged is still ours, and opening it says so. */
+bool mla_checkpoint_is_own(const mla_safetensors *file);
 
 /* `overrides` change the stored config ("key=value"). */
 MLA_MUST_CHECK mla_status mla_checkpoint_open(mla_checkpoint *checkpoint, const char *path, const char *const *overrides,
                                               size_t override_count, mla_error *error);
+/* The same for who takes the weights or their average alone: the optimiser's moments, two thirds of the file, are neither
+ * read nor verified, and loading them is a mistake of the code.  What is used is verified as ever, by its CRC or, in a file
+ * without CRCs, by the weight hash. */
+MLA_MUST_CHECK mla_status mla_checkpoint_open_weights(mla_checkpoint *checkpoint, const char *path, mla_error *error);
 void mla_checkpoint_close(mla_checkpoint *checkpoint);
 
+/* Whether the file has the weights (with `average` their average) of exactly these parameters, which need no memory yet; an
+ * error lists the first few names. */
+MLA_MUST_CHECK mla_status mla_checkpoint_fits(const mla_checkpoint *checkpoint, const mla_params *params, bool average,
+                                              mla_error *error);
+
 /* Copies the buffers that are not NULL in *buffers; a missing, unexpected or reshaped tensor is an error that
- * lists the first few names, and then nothing has been copied. */
+ * lists the first few names, a weight that is not finite is told by name, and then nothing has been copied. */
 MLA_MUST_CHECK mla_status mla_checkpoint_load(const mla_checkpoint *checkpoint, const mla_params *params,
                                               const mla_run_buffers *buffers, mla_error *error);
 
@@ -75,10 +93,5 @@ MLA_MUST_CHECK mla_status mla_checkpoint_list(uint64_t **steps, size_t *count, c
 /* Newest readable checkpoint of a run folder's checkpoints/ by step (unreadable ones are reported on stderr and
  * passed over).  *path is the caller's to free. */
 MLA_MUST_CHECK mla_status mla_checkpoint_newest(char **path, const char *run_folder, mla_error *error);
-
-/* Weights alone for other tools: state_dict names, metadata without the training state.  `value` is the buffer to
- * write (raw or averaged). */
-MLA_MUST_CHECK mla_status mla_export_safetensors(const char *path, const mla_params *params, const real *value,
-                                                 const mla_checkpoint *checkpoint, mla_error *error);
 
 #endif

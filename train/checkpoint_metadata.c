@@ -246,7 +246,7 @@ mla_status mla_metadata_read_hash(mla_checkpoint *checkpoint, mla_error *error) 
     const char *text;
     mla_status status = get_text(&text, checkpoint, "weight_hash", error);
     if (status != MLA_OK) return status;
-    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+    if (strcmp(text, MLA_NO_HASH) != 0 && (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16))
         return mla_fail(error, MLA_INVALID, "%s: metadata \"weight_hash\" must be 16 hex digits, found \"%.40s\"",
                         checkpoint->path, text);
     checkpoint->weight_hash = strdup(text);
@@ -273,7 +273,10 @@ mla_status mla_metadata_verify_crc(const mla_checkpoint *checkpoint, mla_error *
                           checkpoint->path);
     for (size_t i = 0; i < mla_safetensors_count(checkpoint->file) && status == MLA_OK; i++) {
         const mla_file_tensor *tensor = mla_safetensors_at(checkpoint->file, i);
-        if (!same_crc(object, tensor->name, mla_tensor_crc(tensor->data, tensor->bytes)))
+        if (checkpoint->weights_only && !strncmp(tensor->name, "optim.", strlen("optim."))) continue;
+        if (same_crc(object, tensor->name, mla_tensor_crc(tensor->data, tensor->bytes)))
+            mla_safetensors_release(checkpoint->file, tensor);
+        else
             status = mla_fail(error, MLA_INVALID,
                               "%s: tensor \"%.200s\" does not have the CRC-32 stored with it: the "
                               "file is damaged",

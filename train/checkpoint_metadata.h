@@ -1,8 +1,8 @@
-/* The __metadata__ of checkpoints and exports, both ways; private to checkpoint.c and export.c. */
+/* The __metadata__ of checkpoints and exports, both ways; private to checkpoint*.c, export.c and onnx_export.c. */
 #ifndef MLA_TRAIN_CHECKPOINT_METADATA_H
 #define MLA_TRAIN_CHECKPOINT_METADATA_H
 
-#include "train/checkpoint.h"
+#include "train/export.h"
 
 #define MLA_CHECKPOINT_FORMAT "1"
 
@@ -23,6 +23,9 @@ void mla_metadata_add_count(mla_metadata *metadata, const char *key, uint64_t va
 /* What every file of this project says: version, config, classes, mean, std, size, weight_hash. */
 MLA_MUST_CHECK mla_status mla_metadata_describe(mla_metadata *metadata, const char *path, const mla_config *config,
                                                 const mla_class_info *classes, uint64_t weight_hash, mla_error *error);
+/* What exported weights say: architecture, type, where they came from, the above, and how far the run came. */
+MLA_MUST_CHECK mla_status mla_metadata_export(mla_metadata *metadata, const char *path, const mla_checkpoint *checkpoint,
+                                              const mla_export_options *options, uint64_t weight_hash, mla_error *error);
 void mla_metadata_add_counters(mla_metadata *metadata, const mla_counters *counters);
 /* crc32 of all tensors, and of the pairs so far under the name "__metadata__". */
 void mla_metadata_add_crc(mla_metadata *metadata, const mla_file_tensor *tensors, size_t count);

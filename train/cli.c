@@ -30,6 +30,12 @@ int mla_cli_wrong_option(char **argv, int key) {
     return mla_cli_usage(argv[0], "there is no option '%s'", text);
 }
 
+bool mla_cli_weights(mla_weights *out, const char *text, const char *command) {
+    if (mla_weights_parse(out, text)) return true;
+    (void)mla_cli_usage(command, "--weights: expected auto, raw or average, found '%s'", text);
+    return false;
+}
+
 bool mla_cli_same_file(const char *a, const char *b) {
     struct stat first, second;
     return !stat(a, &first) && !stat(b, &second) && first.st_dev == second.st_dev && first.st_ino == second.st_ino;

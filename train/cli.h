@@ -6,12 +6,16 @@
 #include <stddef.h>
 
 #include "core/status.h"
+#include "train/loaded.h"
 
 /* Each takes the command's own argv (argv[0] is its name, e.g. "mirrorla train") and returns the exit code. */
 int mla_cmd_train(int argc, char **argv);
 int mla_cmd_eval(int argc, char **argv);
+int mla_cmd_predict(int argc, char **argv);
 int mla_cmd_inspect(int argc, char **argv);
 int mla_cmd_export(int argc, char **argv);
+int mla_cmd_import(int argc, char **argv);
+int mla_cmd_diff(int argc, char **argv);
 int mla_cmd_bench(int argc, char **argv);
 int mla_cmd_data(int argc, char **argv);
 int mla_cmd_config(int argc, char **argv);
@@ -29,6 +33,9 @@ int mla_cli_wrong_option(char **argv, int key);
 
 /* A whole number from `low` to `high` for option `name`; false after telling what was found and allowed. */
 bool mla_cli_number(long *out, const char *text, long low, long high, const char *command, const char *name);
+
+/* The value of --weights; false after telling what was found and allowed. */
+bool mla_cli_weights(mla_weights *out, const char *text, const char *command);
 
 /* Do both names mean one existing file? */
 bool mla_cli_same_file(const char *a, const char *b);

@@ -11,4 +11,9 @@ MLA_MUST_CHECK mla_status mla_data_verify(const mla_data_config *config, size_t 
 /* Writes the set into the folder `out` (NULL will do for sets that need no preparation). */
 MLA_MUST_CHECK mla_status mla_data_prepare(const mla_data_config *config, const char *out, mla_error *error);
 
+/* Writes `count` images of the test set of a checkpoint's data (`data`: where it is, NULL: as in training) into the
+ * folder `out`, made if need be: sample-00.png ..., and samples.json, a list of {file, label, class}. */
+MLA_MUST_CHECK mla_status mla_data_sample(const char *checkpoint_path, const char *data, size_t count, const char *out,
+                                          mla_error *error);
+
 #endif

@@ -56,8 +56,7 @@ static int parse(arguments *a, int argc, char **argv) {
             a->split = strcmp(optarg, "train") ? MLA_SPLIT_TEST : MLA_SPLIT_TRAIN;
             break;
         case WEIGHTS:
-            if (!mla_weights_parse(&a->weights, optarg))
-                return mla_cli_usage(argv[0], "--weights: expected auto, raw or average, found '%s'", optarg);
+            if (!mla_cli_weights(&a->weights, optarg, argv[0])) return 2;
             break;
         case LIMIT:
             if (!mla_cli_number(&a->limit, optarg, 1, INT32_MAX, argv[0], "--limit")) return 2;

@@ -33,10 +33,9 @@ static json_t *tensors_json(const mla_safetensors *file) {
     json_t *list = json_array();
     for (size_t i = 0; i < mla_safetensors_count(file); i++) {
         const mla_file_tensor *t = mla_safetensors_at(file, i);
-        json_t *shape = json_array();
-        for (int d = 0; d < t->ndim; d++) json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
         json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "type", mla_dtype_name(t->dtype),
-                                              "shape", shape, "count", (json_int_t)(t->bytes / mla_dtype_bytes(t->dtype))));
+                                              "shape", mla_json_shape(t->ndim, t->shape), "count",
+                                              (json_int_t)(t->bytes / mla_dtype_bytes(t->dtype))));
     }
     return json_pack("{s:o}", "tensors", list);
 }
@@ -63,12 +62,9 @@ static void print_tensors(const mla_safetensors *file) {
 /* The file itself when it is a safetensors file with nothing of ours in it; else NULL, and *status tells whether it could
  * be read. */
 static mla_safetensors *foreign_file(const char *path, mla_status *status, mla_error *error) {
-    static const char *const ours[] = {"config", "mirrorla.checkpoint", "weight_hash"};
     mla_safetensors *file = NULL;
     *status = mla_safetensors_open(&file, path, error);
-    bool foreign = *status == MLA_OK;
-    for (size_t i = 0; foreign && i < sizeof ours / sizeof ours[0]; i++) foreign = !mla_safetensors_metadata(file, ours[i]);
-    if (foreign) return file;
+    if (*status == MLA_OK && !mla_checkpoint_is_own(file)) return file;
     mla_safetensors_close(file);
     return NULL;
 }

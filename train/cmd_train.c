@@ -16,16 +16,25 @@ static const char help[] =
     "  --out DIR            run folder (default: runs/NAME of the config, numbered if that exists)\n"
     "  --resume[=CKPT]      go on from CKPT, or from the newest checkpoint of the run folder (without --out: the newest\n"
     "                       runs/NAME); with CKPT and --out also into a new folder\n"
+    "  --finetune CKPT      start from the weights of a checkpoint or export instead of the seed's, at step 0; a head of "
+    "other\n"
+    "                       classes starts anew, positions of another grid are interpolated, anything else must fit\n"
+    "  --weights WHICH      of --finetune: raw, average, or auto (default): the average where one is kept\n"
     "  --threads N          threads (default: one a core, at most train.lanes); results do not depend on it\n"
     "  --help               this text\n";
 
 static int parse(int argc, char **argv, mla_train_options *options, mla_cli_list *overrides, bool *done) {
-    enum { SET = 1, OUT, RESUME, THREADS, HELP };
-    static const struct option table[] = {
-        {"set", required_argument, NULL, SET},       {"out", required_argument, NULL, OUT},
-        {"resume", optional_argument, NULL, RESUME}, {"threads", required_argument, NULL, THREADS},
-        {"help", no_argument, NULL, HELP},           {0}};
+    enum { SET = 1, OUT, RESUME, FINETUNE, WEIGHTS, THREADS, HELP };
+    static const struct option table[] = {{"set", required_argument, NULL, SET},
+                                          {"out", required_argument, NULL, OUT},
+                                          {"resume", optional_argument, NULL, RESUME},
+                                          {"threads", required_argument, NULL, THREADS},
+                                          {"finetune", required_argument, NULL, FINETUNE},
+                                          {"weights", required_argument, NULL, WEIGHTS},
+                                          {"help", no_argument, NULL, HELP},
+                                          {0}};
     long threads = 0;
+    bool weights = false;
     for (int key; (key = getopt_long(argc, argv, ":", table, NULL)) != -1;) switch (key) {
         case SET:
             if (!mla_cli_list_add(overrides, optarg)) return mla_cli_failed(&(mla_error){.status = MLA_NO_MEMORY});
@@ -34,6 +43,11 @@ static int parse(int argc, char **argv, mla_train_options *options, mla_cli_list
         case RESUME:
             options->resume = true;
             options->checkpoint = optarg;
+            break;
+        case FINETUNE: options->finetune = optarg; break;
+        case WEIGHTS:
+            if (!mla_cli_weights(&options->weights, optarg, argv[0])) return 2;
+            weights = true;
             break;
         case THREADS:
             if (!mla_cli_number(&threads, optarg, 1, 1024, argv[0], "--threads")) return 2;
@@ -48,6 +62,9 @@ static int parse(int argc, char **argv, mla_train_options *options, mla_cli_list
         return mla_cli_usage(argv[0], "found two arguments, '%s' and '%s': a checkpoint is given as --resume=CKPT",
                              argv[optind], argv[optind + 1]);
     if (optind + 1 != argc) return mla_cli_usage(argv[0], "expected one CONFIG, found %d arguments", argc - optind);
+    if (options->finetune && options->resume)
+        return mla_cli_usage(argv[0], "--finetune starts a run and --resume goes on with one: give one of them");
+    if (weights && !options->finetune) return mla_cli_usage(argv[0], "--weights is for --finetune");
     options->config_path = argv[optind];
     options->overrides = overrides->item;
     options->override_count = overrides->count;

@@ -273,16 +273,27 @@ static mla_status read_folder(mla_dataset *set, const char *folder, mla_error *e
     return status;
 }
 
-/* Bytes of the current entry with a zero behind them. */
+/* Bytes of the current entry with a zero behind them.  Memory grows with what comes, not with the size that the entry's
+ * header claims.  *bytes, NULL before, is the caller's also after a failure. */
 static mla_status read_entry(uint8_t **bytes, mla_archive *archive, const mla_archive_entry *entry, const char *path,
                              mla_error *error) {
-    *bytes = entry->bytes < SIZE_MAX ? malloc((size_t)entry->bytes + 1) : NULL;
-    if (!*bytes)
-        return mla_fail(error, MLA_NO_MEMORY,
-                        "%s: out of memory for the %llu bytes of %s; unpack the archive and give the folder", path,
-                        (unsigned long long)entry->bytes, entry->name);
-    (*bytes)[entry->bytes] = 0;
-    return mla_archive_read(archive, *bytes, (size_t)entry->bytes, error);
+    enum { FIRST_PIECE_BYTES = 1 << 20 };
+    uint64_t got = 0, piece;
+    do {
+        piece = got ? got : FIRST_PIECE_BYTES;
+        if (piece > entry->bytes - got) piece = entry->bytes - got;
+        uint8_t *larger = got + piece < SIZE_MAX ? realloc(*bytes, (size_t)(got + piece) + 1) : NULL;
+        if (!larger)
+            return mla_fail(error, MLA_NO_MEMORY,
+                            "%s: out of memory for the %llu bytes of %s; unpack the archive and give the folder", path,
+                            (unsigned long long)entry->bytes, entry->name);
+        *bytes = larger;
+        mla_status status = mla_archive_read(archive, larger + got, (size_t)piece, error);
+        if (status != MLA_OK) return status;
+        got += piece;
+    } while (got < entry->bytes);
+    (*bytes)[got] = 0;
+    return MLA_OK;
 }
 
 /* Takes an entry that is wanted; *left counts the parts that are still to come. */

@@ -47,6 +47,10 @@ void mla_image_free(mla_image *image);
 MLA_MUST_CHECK mla_status mla_image_resize(mla_image *out, const mla_image *in, int width, int height,
                                            mla_interpolation interpolation, mla_error *error);
 
+/* The bicubic filter by itself: output i of `out` is the sum of weight[j] in[*first + j], j < *count, over a row of `in`
+ * values.  `weight` has room for `in` of them. */
+void mla_bicubic_window(double *weight, int *first, int *count, int i, int in, int out);
+
 /* What the model sees: (3, size, size) planar.  Shorter side (or with `squash` both sides) to int(size / crop_pct),
  * then the centre crop to `size`, as torchvision's Resize and CenterCrop; an image of size x size is left as it is.
  * Uses config's size, crop_pct, resize and interpolation. */

@@ -13,6 +13,7 @@
 typedef struct jpeg_reader {
     struct jpeg_decompress_struct decoder;
     struct jpeg_error_mgr manager;
+    struct jpeg_progress_mgr progress;
     jmp_buf escape;
     char reason[JMSG_LENGTH_MAX];
     mla_image image;
@@ -33,6 +34,16 @@ static void on_message(j_common_ptr decoder, int level) {
         snprintf(reader->reason, sizeof reader->reason, "the file ends early (truncated)");
         longjmp(reader->escape, 1);
     }
+}
+
+/* Each scan goes over the whole image, however few bytes it has: without a limit a file of 1 MB could take half an hour.
+ * Encoders write about ten. */
+static void on_progress(j_common_ptr decoder) {
+    enum { SCANS_MOST = 100 };
+    jpeg_reader *reader = decoder->client_data;
+    if (reader->decoder.input_scan_number <= SCANS_MOST) return;
+    snprintf(reader->reason, sizeof reader->reason, "more than %d scans", SCANS_MOST);
+    longjmp(reader->escape, 1);
 }
 
 /* a b / 255, rounded. */
@@ -71,6 +82,8 @@ static void decode(jpeg_reader *reader, const uint8_t *bytes, size_t count, cons
         return;
     }
     jpeg_create_decompress(decoder);
+    reader->progress.progress_monitor = on_progress;
+    decoder->progress = &reader->progress;
     jpeg_mem_src(decoder, bytes, (unsigned long)count);
     jpeg_read_header(decoder, TRUE);
     bool four = decoder->jpeg_color_space == JCS_CMYK || decoder->jpeg_color_space == JCS_YCCK;

@@ -44,6 +44,8 @@ static void decode(png_reader *reader, const char *name, mla_error *error) {
         return;
     }
     png_set_read_fn(png, reader, take_bytes);
+    /* Colour profiles, texts and the like are not used: they are passed over, whatever length they claim. */
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(png, reader->info);
     png_set_strip_16(png);
     png_set_palette_to_rgb(png);

@@ -44,6 +44,26 @@ static void weights_free(weights *w) {
     *w = (weights){0};
 }
 
+/* The exact weights of output pixel i: *count of them from input pixel *first on, summing to 1. */
+static void window(double *exact, int *first, int *count, int i, int in, int out, filter f) {
+    double scale = (double)in / out, factor = scale < 1.0 ? 1.0 : scale, support = f.support * factor;
+    double centre = (i + 0.5) * scale, sum = 0.0;
+    int begin = (int)(centre - support + 0.5), end = (int)(centre + support + 0.5);
+    begin = begin < 0 ? 0 : begin;
+    end = end > in ? in : end;
+    for (int j = begin; j < end; j++) {
+        exact[j - begin] = f.weight((j - centre + 0.5) * (1.0 / factor));
+        sum += exact[j - begin];
+    }
+    for (int j = 0; sum != 0.0 && j < end - begin; j++) exact[j] /= sum;
+    *first = begin;
+    *count = end - begin;
+}
+
+void mla_bicubic_window(double *weight, int *first, int *count, int i, int in, int out) {
+    window(weight, first, count, i, in, out, (filter){bicubic, 2.0});
+}
+
 static mla_status weights_make(weights *w, int in, int out, filter f, mla_error *error) {
     double scale = (double)in / out, factor = scale < 1.0 ? 1.0 : scale, support = f.support * factor;
     *w = (weights){.width = (int)ceil(support) * 2 + 1};
@@ -57,20 +77,11 @@ static mla_status weights_make(weights *w, int in, int out, filter f, mla_error 
         return mla_fail(error, MLA_NO_MEMORY, "out of memory while resizing an image from %d to %d pixels", in, out);
     }
     for (int i = 0; i < out; i++) {
-        double centre = (i + 0.5) * scale, sum = 0.0;
-        int first = (int)(centre - support + 0.5), last = (int)(centre + support + 0.5);
-        first = first < 0 ? 0 : first;
-        last = last > in ? in : last;
-        for (int j = 0; j < last - first; j++) {
-            exact[j] = f.weight((j + first - centre + 0.5) * (1.0 / factor));
-            sum += exact[j];
-        }
-        for (int j = 0; j < last - first; j++) {
-            double value = (sum != 0.0 ? exact[j] / sum : exact[j]) * (1 << FRACTION_BITS);
+        window(exact, &w->first[i], &w->count[i], i, in, out, f);
+        for (int j = 0; j < w->count[i]; j++) {
+            double value = exact[j] * (1 << FRACTION_BITS);
             w->weight[(size_t)i * (size_t)w->width + (size_t)j] = (int32_t)(value < 0 ? value - 0.5 : value + 0.5);
         }
-        w->first[i] = first;
-        w->count[i] = last - first;
     }
     free(exact);
     return MLA_OK;
@@ -150,6 +161,10 @@ mla_status mla_image_resize(mla_image *out, const mla_image *in, int width, int 
                             mla_error *error) {
     filter f = interpolation == MLA_BICUBIC ? (filter){bicubic, 2.0} : (filter){bilinear, 1.0};
     mla_image rows = {0};
+    /* Before any work: the rows alone may fit where the whole does not. */
+    if (width > MLA_MAX_PIXELS / height)
+        return mla_fail(error, MLA_INVALID, "resized image: %d x %d pixels, expected 1 to %d in all", width, height,
+                        MLA_MAX_PIXELS);
     /* A side that stays is not filtered. */
     if (height == in->height) return resize_rows(out, in, width, f, error);
     if (width == in->width) return resize_columns(out, in, height, f, error);

@@ -1,19 +1,14 @@
 #include <stdlib.h>
 
 #include "train/inspect.h"
-
-static json_t *shape_json(int ndim, const size_t *shape) {
-    json_t *list = json_array();
-    for (int i = 0; i < ndim; i++) json_array_append_new(list, json_integer((json_int_t)shape[i]));
-    return list;
-}
+#include "train/json_out.h"
 
 static json_t *operations_json(const mla_inspection *x) {
     json_t *list = json_array();
     for (int i = 0; i < x->operation_count; i++) {
         const mla_inspect_operation *o = &x->operations[i];
         json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:f, s:f, s:I, s:I}", "operation", o->name, "layer", o->layer,
-                                              "output", shape_json(o->out.ndim, o->out.shape), "flops", o->flops, "macs",
+                                              "output", mla_json_shape(o->out.ndim, o->out.shape), "flops", o->flops, "macs",
                                               o->flops / 2, "parameters", (json_int_t)o->parameters, "bytes_kept",
                                               (json_int_t)o->bytes));
     }
@@ -25,7 +20,7 @@ static json_t *parameters_json(const mla_params *params) {
     for (int i = 0; i < params->entries; i++) {
         const mla_param *p = &params->entry[i];
         json_array_append_new(list,
-                              json_pack("{s:s, s:o, s:I, s:b}", "name", p->name, "shape", shape_json(p->ndim, p->shape),
+                              json_pack("{s:s, s:o, s:I, s:b}", "name", p->name, "shape", mla_json_shape(p->ndim, p->shape),
                                         "count", (json_int_t)p->count, "decay", p->decay));
     }
     return list;

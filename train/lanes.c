@@ -215,7 +215,7 @@ static mla_status run_shard(mla_engine *e, worker *w, const job *j, shard_sum *s
     end_part(w, MLA_PART_LOAD, &start);
     mla_tape_begin(w->tape, params_of(e), j->values, j->gradient);
     mla_prepared_use(e->prepared, w->tape);
-    const mla_forward forward = {j->gradient != NULL, j->source->seed, j->source->epoch, w->samples};
+    const mla_forward forward = {j->gradient != NULL, j->source->seed, j->source->epoch, w->samples, NULL};
     const mla_var x = mla_tape_input(w->tape, mla_tensor_make(w->images, 4, (size_t[]){j->count, 3, side, side}));
     const mla_var logits = mla_model_forward(e->model, w->tape, x, &forward);
     int *targets = mla_tape_alloc(w->tape, j->count * sizeof(int));

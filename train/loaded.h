@@ -14,10 +14,14 @@ typedef struct mla_loaded {
     bool average;     /* which those are */
 } mla_loaded;
 
-/* Opens, verifies and loads; `overrides` change the stored config.  MLA_INVALID when an average is asked for and there
- * is none. */
+/* Opens, verifies and loads; `overrides` change the stored config.  MLA_INVALID when the weights that are asked for
+ * are not there: an export holds one set. */
 MLA_MUST_CHECK mla_status mla_loaded_open(mla_loaded *loaded, const char *path, mla_weights weights,
                                           const char *const *overrides, size_t override_count, mla_error *error);
+/* The same without overrides and without verifying what it does not use (mla_checkpoint_open_weights): a third of the time
+ * with a full checkpoint. */
+MLA_MUST_CHECK mla_status mla_loaded_open_weights(mla_loaded *loaded, const char *path, mla_weights weights,
+                                                  mla_error *error);
 void mla_loaded_close(mla_loaded *loaded);
 
 /* Length of the path without the ending .safetensors; 0 when it has another ending. */

@@ -16,10 +16,13 @@ typedef struct command {
 static const command commands[] = {
     {"train", mla_cmd_train, "train a model from a config, or go on with a stopped run"},
     {"eval", mla_cmd_eval, "accuracy and loss of a checkpoint on a data set"},
+    {"predict", mla_cmd_predict, "classes of image files, and pictures of what the model attends to"},
     {"inspect", mla_cmd_inspect, "layers, shapes, parameters, FLOPs and memory of a config or checkpoint"},
-    {"export", mla_cmd_export, "write a checkpoint's weights for other tools"},
+    {"export", mla_cmd_export, "write a checkpoint's model for other tools: safetensors, ONNX"},
+    {"import", mla_cmd_import, "make a checkpoint from weights of other tools"},
+    {"diff", mla_cmd_diff, "what differs between two configs, checkpoints or exports"},
     {"bench", mla_cmd_bench, "time training steps: speed, share of the machine's peak, memory, operations"},
-    {"data", mla_cmd_data, "list, verify or prepare data sets"},
+    {"data", mla_cmd_data, "list, verify or prepare data sets, and take samples of them"},
     {"config", mla_cmd_config, "explain the keys of a config"},
     {"version", mla_cmd_version, "version, processor path and libraries"},
 };

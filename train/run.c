@@ -20,8 +20,9 @@ mla_run_buffers mla_run_buffers_of(const mla_run *run) {
                              mla_optimizer_moment2(run->optimizer), mla_optimizer_average(run->optimizer)};
 }
 
-mla_class_info mla_run_classes(const mla_run *run) {
-    const mla_dataset_info *info = mla_dataset_get_info(run->train_set);
+mla_class_info mla_run_classes(const mla_run *run) { return mla_classes_of(mla_dataset_get_info(run->train_set)); }
+
+mla_class_info mla_classes_of(const mla_dataset_info *info) {
     mla_class_info classes = {.names = info->names, .count = info->classes, .size = info->size};
     memcpy(classes.mean, info->mean, sizeof classes.mean);
     memcpy(classes.std, info->std, sizeof classes.std);
@@ -161,7 +162,9 @@ static void tell_rebased_schedule(const mla_run *run, int old_epochs) {
 static mla_status check_resumable(const mla_run *run, const mla_checkpoint *checkpoint, difference *d, mla_error *error) {
     mla_config stored = checkpoint->config;
     if (!checkpoint->has_optimizer)
-        return mla_fail(error, MLA_INVALID, "%s holds weights alone, no optimiser state: training cannot be resumed from it",
+        return mla_fail(error, MLA_INVALID,
+                        "%s holds weights alone, no optimiser state: training cannot be resumed from it, but start "
+                        "from it with --finetune",
                         checkpoint->path);
     /* Filled in from the data set, not from the config's text. */
     stored.model.image = run->config.model.image;
@@ -221,6 +224,28 @@ static mla_status start_over(const mla_run *run, mla_error *error) {
     if (status == MLA_OK) fprintf(stderr, "resume: %s holds no checkpoint yet, the run starts over\n", run->folder);
     free(stored);
     free(path);
+    return status;
+}
+
+/* ---- first weights */
+
+/* Drawn from the seed; or taken from a checkpoint, as asked for or, when the run starts over, as it was then. */
+static mla_status make_weights(mla_run *run, const mla_train_options *options, bool over, mla_error *error) {
+    mla_params *params = mla_run_params(run);
+    const mla_class_info classes = mla_run_classes(run);
+    mla_finetune record = {.weights = options->weights};
+    mla_params_init(params, run->config.train.seed);
+    run->finetuned = options->finetune != NULL;
+    if (options->finetune && strlen(options->finetune) >= sizeof record.checkpoint)
+        return mla_fail(error, MLA_INVALID, "--finetune: the path is too long");
+    if (options->finetune) strcpy(record.checkpoint, options->finetune);
+    mla_status status = over ? mla_finetune_read(&record, &run->finetuned, run->folder, error) : MLA_OK;
+    if (status != MLA_OK || !run->finetuned) return status;
+    status = mla_finetune_start(&run->finetune, params, &run->config, &classes, record.checkpoint, record.weights, error);
+    if (status == MLA_OK && over && strcmp(run->finetune.weight_hash, record.weight_hash) != 0)
+        status = mla_fail(error, MLA_INVALID,
+                          "%s: gives the first weights %s, but the run in %s started from %s: it is another file now",
+                          record.checkpoint, run->finetune.weight_hash, run->folder, record.weight_hash);
     return status;
 }
 
@@ -294,9 +319,9 @@ mla_status mla_run_setup(mla_run *run, const mla_train_options *options, mla_err
     if (status == MLA_OK) {
         run->threads = mla_machine_threads(options->threads, run->config.train.lanes);
         mla_machine_flush_denormals(run->threads);
-        mla_params_init(mla_run_params(run), run->config.train.seed);
-        status = make_engine(run, error);
+        status = make_weights(run, options, over, error);
     }
+    if (status == MLA_OK) status = make_engine(run, error);
     if (status == MLA_OK) status = make_optimizer(run, error);
     if (status == MLA_OK) print_model(run);
     if (status == MLA_OK && checkpoint) status = load_checkpoint(run, checkpoint, error);

@@ -5,6 +5,7 @@
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "train/checkpoint.h"
+#include "train/finetune.h"
 #include "train/loader.h"
 #include "train/progress.h"
 #include "train/runlog.h"
@@ -20,6 +21,8 @@ typedef struct mla_run {
     mla_schedule schedule;
     mla_runlog *log;
     mla_counters counters;
+    bool finetuned; /* the first weights were not drawn but taken: `finetune` says from where */
+    mla_finetune finetune;
     uint32_t *order; /* of the running epoch */
     uint64_t order_epoch;
     bool has_order;
@@ -29,7 +32,7 @@ typedef struct mla_run {
     uint64_t epoch_start_images;
 } mla_run;
 
-/* Everything but the folder: data, model, engine, optimiser; initial weights drawn, or taken from the checkpoint.  A run
+/* Everything but the folder: data, model, engine, optimiser; initial weights drawn, or taken from a checkpoint.  A run
  * that was stopped before its first checkpoint is resumed at step 0, if its config.yaml is the same. */
 MLA_MUST_CHECK mla_status mla_run_setup(mla_run *run, const mla_train_options *options, mla_error *error);
 void mla_run_free(mla_run *run);
@@ -37,6 +40,7 @@ void mla_run_free(mla_run *run);
 mla_params *mla_run_params(const mla_run *run);
 mla_run_buffers mla_run_buffers_of(const mla_run *run);
 mla_class_info mla_run_classes(const mla_run *run);
+mla_class_info mla_classes_of(const mla_dataset_info *info); /* names stay the data set's */
 uint64_t mla_run_steps_per_epoch(const mla_run *run);
 
 /* Images of a shard: train.shard, or what suits the model; no more than a batch.  Sums are rounded shard by shard, so who

@@ -115,12 +115,24 @@ static void remove_if_empty(const char *path) {
     if (stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) unlink(path);
 }
 
+/* Comes before the log: a run that has one must never be taken for a run from its seed.  One that an earlier start of
+ * another run left behind is removed. */
+static mla_status put_finetune(const mla_runlog *log, const char *text, mla_error *error) {
+    char *path = mla_path_join(log->folder, "finetune.json");
+    if (!path) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", log->folder);
+    const mla_status status = text ? mla_file_write(path, text, strlen(text), error) : MLA_OK;
+    if (!text || status != MLA_OK) unlink(path);
+    free(path);
+    return status;
+}
+
 /* Everything that needs the folder; config.yaml comes last, since it is what may stand there already. */
-static mla_status fill_folder(mla_runlog *log, const char *config_text, mla_error *error) {
+static mla_status fill_folder(mla_runlog *log, const char *config_text, const char *finetune_text, mla_error *error) {
     int made = 0;
     mla_status status = lock_folder(log, error);
     if (status != MLA_OK) return status;
     status = mla_folders_make(log->checkpoints, &made, error);
+    if (status == MLA_OK) status = put_finetune(log, finetune_text, error);
     if (status == MLA_OK) status = open_logs(log, error);
     char *path = mla_path_join(log->folder, "config.yaml");
     if (status == MLA_OK)
@@ -128,6 +140,7 @@ static mla_status fill_folder(mla_runlog *log, const char *config_text, mla_erro
                       : mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", log->folder);
     free(path);
     if (status != MLA_OK) {
+        (void)put_finetune(log, NULL, NULL);
         remove_if_empty(log->log_path);
         remove_if_empty(log->timing_path);
         mla_folders_unmake(log->checkpoints, made);
@@ -135,7 +148,8 @@ static mla_status fill_folder(mla_runlog *log, const char *config_text, mla_erro
     return status;
 }
 
-mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *config_text, mla_error *error) {
+mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *config_text, const char *finetune_text,
+                             mla_error *error) {
     int made = 0;
     *log = NULL;
     mla_runlog *created = new_log(folder);
@@ -143,7 +157,7 @@ mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *c
     mla_status status = check_unused(created, error);
     if (status == MLA_OK) status = mla_folders_make(folder, &made, error);
     if (status == MLA_OK) {
-        status = fill_folder(created, config_text, error);
+        status = fill_folder(created, config_text, finetune_text, error);
         if (status != MLA_OK) mla_folders_unmake(folder, made);
     }
     if (status == MLA_OK)

@@ -3,6 +3,7 @@
  *     config.yaml      the resolved config
  *     log.jsonl        one object a step and an epoch; depends on config and data alone: the same run gives the same bytes
  *     timing.jsonl     what a clock said: images/s, seconds, peak memory; one object an epoch, not reproducible
+ *     finetune.json    the weights that the run started from, if not from its seed
  *     checkpoints/     step-00000391.safetensors, best.safetensors
  *
  *     {"event":"step","step":12,"epoch":1,"loss":2.3,"lr":0.001,"grad_norm":1.7,"images":128,"correct":14}
@@ -52,8 +53,9 @@ typedef struct mla_timing_record {
 } mla_timing_record;
 
 /* Creates `folder` (and parents) for a new run; an existing folder that holds a run is MLA_INVALID and says so
- * (resume, or another --out).  Writes config.yaml atomically. */
-MLA_MUST_CHECK mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *config_text, mla_error *error);
+ * (resume, or another --out).  Writes config.yaml and, unless NULL, finetune.json (train/finetune.h) atomically. */
+MLA_MUST_CHECK mla_status mla_runlog_create(mla_runlog **log, const char *folder, const char *config_text,
+                                            const char *finetune_text, mla_error *error);
 /* Opens an existing run's log for going on after `step`, with `epochs` of them completed: later lines and a cut last
  * line move to log.dropped.jsonl (timing.dropped.jsonl), later checkpoints are renamed to dropped-step-*, and a later best
  * one to dropped-best.safetensors.  The epoch line of the same step is a later one too when that epoch is not completed: it

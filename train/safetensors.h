@@ -8,6 +8,7 @@
 #ifndef MLA_TRAIN_SAFETENSORS_H
 #define MLA_TRAIN_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/status.h"
@@ -35,6 +36,7 @@ typedef struct mla_file_tensor {
     size_t shape[MLA_TENSOR_MAX_DIMS];
     const void *data; /* reading: inside the mapped file, not necessarily aligned; writing: the caller's */
     size_t bytes;
+    const float *floats; /* writing F16 or BF16 with data NULL: narrowed while being written, without a copy */
 } mla_file_tensor;
 
 typedef struct mla_file_pair {
@@ -58,6 +60,22 @@ const char *mla_safetensors_metadata(const mla_safetensors *file, const char *ke
  * is none of these or the element count differs. */
 MLA_MUST_CHECK mla_status mla_safetensors_floats(float *out, size_t count, const mla_safetensors *file, const char *name,
                                                  mla_error *error);
+/* Tells the system that a tensor's bytes are not needed for now, so that a large file does not stay in memory after it was
+ * read through once.  They can be read again at any time. */
+void mla_safetensors_release(const mla_safetensors *file, const mla_file_tensor *tensor);
+
+/* ---- elements of the float types */
+bool mla_dtype_is_float(mla_dtype dtype);                  /* F64, F32, F16 or BF16 */
+size_t mla_tensor_elements(const mla_file_tensor *tensor); /* 1 for a scalar, 0 for an empty tensor */
+/* Elements first .. first + count of a tensor of a float type, as floats. */
+void mla_tensor_widen(float *out, const mla_file_tensor *tensor, size_t first, size_t count);
+/* Index of the first element that is not finite as a float, or the number of elements. */
+size_t mla_tensor_not_finite(const mla_file_tensor *tensor);
+/* MLA_INVALID with `path`, name and place when a tensor of a float type has a value that is not finite. */
+MLA_MUST_CHECK mla_status mla_tensor_check_finite(const char *path, const mla_file_tensor *tensor, mla_error *error);
+/* To F16 or BF16: to nearest, ties to even.  Gives the index of the first finite value that is too large for the type (it
+ * became infinite), or `count`. */
+size_t mla_floats_narrow(uint16_t *out, mla_dtype dtype, const float *in, size_t count);
 
 /* ---- writing: all at once, tensors in the given order, data from a multiple of 64 bytes on; the same input gives
  * the same bytes.  Metadata `format: pt` is always written.  On failure the file that stood at `path` is untouched

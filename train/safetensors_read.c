@@ -65,6 +65,7 @@ static const char *other_format(const unsigned char *data, size_t bytes) {
         const char *start, *meaning;
     } known[] = {
         {"PK\3\4", "a zip archive (PyTorch's .pt and .pth files are zip archives)"},
+        {"PK\5\6", "an empty zip archive"},
         {"version https://git-lfs", "a git-lfs pointer: the file itself was not fetched (git lfs pull)"},
         {"\x1f\x8b", "gzip-compressed data"},
         {"\x89HDF", "an HDF5 file"},
@@ -81,6 +82,8 @@ static const char *other_format(const unsigned char *data, size_t bytes) {
     /* the third byte keeps a header length of 640 (80 02 00 ...) from being taken for a pickle */
     if (bytes > 2 && data[0] == 0x80 && data[1] >= 2 && data[1] <= 5 && data[2] != 0)
         return "a Python pickle (an old PyTorch checkpoint?)";
+    static const size_t tar_mark = 257;
+    if (bytes > tar_mark + 5 && memcmp(data + tar_mark, "ustar", 5) == 0) return "a tar archive";
     return is_text(data, bytes) ? "a text file" : NULL;
 }
 
@@ -430,6 +433,13 @@ const mla_file_tensor *mla_safetensors_find(const mla_safetensors *file, const c
 
 const char *mla_safetensors_metadata(const mla_safetensors *file, const char *key) {
     return file->metadata ? json_string_value(json_object_get(file->metadata, key)) : NULL;
+}
+
+void mla_safetensors_release(const mla_safetensors *file, const mla_file_tensor *tensor) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)tensor->data / page * page;
+    /* Only advice: pages shared with a neighbour are read again when they are needed. */
+    if (file->map && tensor->bytes)
+        (void)madvise((void *)begin, (uintptr_t)tensor->data + tensor->bytes - begin, MADV_DONTNEED);
 }
 
 const char *mla_safetensors_path(const mla_safetensors *file) { return file->path; }

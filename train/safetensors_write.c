@@ -97,6 +97,20 @@ static mla_status write_header(mla_atomic_file *file, const char *text, size_t l
     return status;
 }
 
+static mla_status write_tensor(mla_atomic_file *file, const mla_file_tensor *tensor, mla_error *error) {
+    enum { CHUNK = 16384 };
+    uint16_t narrow[CHUNK];
+    if (!tensor->floats) return mla_atomic_write(file, tensor->data, tensor->bytes, error);
+    const size_t total = mla_tensor_elements(tensor);
+    mla_status status = MLA_OK;
+    for (size_t first = 0; first < total && status == MLA_OK; first += CHUNK) {
+        const size_t count = total - first < CHUNK ? total - first : CHUNK;
+        (void)mla_floats_narrow(narrow, tensor->dtype, tensor->floats + first, count);
+        status = mla_atomic_write(file, narrow, count * sizeof *narrow, error);
+    }
+    return status;
+}
+
 static mla_status write_file(const char *path, const char *text, const mla_file_tensor *tensors, size_t count,
                              uint64_t data_bytes, mla_error *error) {
     size_t length = strlen(text);
@@ -107,8 +121,7 @@ static mla_status write_file(const char *path, const char *text, const mla_file_
     mla_atomic_file file;
     mla_status status = mla_atomic_open(&file, path, start + data_bytes, error);
     if (status == MLA_OK) status = write_header(&file, text, length, start - 8, error);
-    for (size_t i = 0; i < count && status == MLA_OK; i++)
-        status = mla_atomic_write(&file, tensors[i].data, tensors[i].bytes, error);
+    for (size_t i = 0; i < count && status == MLA_OK; i++) status = write_tensor(&file, &tensors[i], error);
     if (status == MLA_OK) status = mla_atomic_commit(&file, error);
     return status;
 }

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "core/utf8.h"
+
 enum { MLA_NUMBER_BYTES = 40 };
 
 /* The shortest decimal that reads back to the same double: "3", "0.1", "1e-05". */
@@ -20,11 +22,6 @@ void mla_number_hex(char out[MLA_NUMBER_BYTES], double value);
 
 /* Reads what mla_number_hex wrote; false when the text is anything else than one number. */
 bool mla_number_read(double *value, const char *text);
-
-/* Bytes (1 to 4) of the UTF-8 character at `text`, of which `left` > 0 bytes are there; 0 if it is none (also for
- * surrogates and longer forms than needed). */
-size_t mla_utf8_length(const char *text, size_t left);
-bool mla_is_utf8(const char *text);
 
 /* Makes any bytes fit for a message: those that are not UTF-8, and control characters, become \xNN.  What does not fit
  * into `out_bytes` is left out, whole characters at a time. */

@@ -355,13 +355,17 @@ static mla_status check_space(const mla_run *run, mla_error *error) {
 /* A run goes on in its own folder; from another run's checkpoint it goes on in a new one, and never over a third. */
 static mla_status open_log(mla_run *run, const mla_train_options *options, mla_error *error) {
     const bool go_on = options->resume && (!options->checkpoint || stands_in(run, options->checkpoint));
-    char *text = mla_config_text(&run->config);
-    if (!text) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the config's text");
+    char *text = mla_config_text(&run->config), *finetune = run->finetuned ? mla_finetune_text(&run->finetune) : NULL;
+    if (!text || (run->finetuned && !finetune)) {
+        free(text);
+        return mla_fail(error, MLA_NO_MEMORY, "out of memory for the config's text");
+    }
     mla_status status = go_on ? mla_runlog_resume(&run->log, run->folder, run->counters.step, run->counters.epoch, error)
-                              : mla_runlog_create(&run->log, run->folder, text, error);
+                              : mla_runlog_create(&run->log, run->folder, text, finetune, error);
     if (status == MLA_OK && go_on) status = replace_config(run, text, error);
     if (status == MLA_OK) status = write_parameter_table(run, error);
     free(text);
+    free(finetune);
     return status;
 }
 

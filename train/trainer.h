@@ -8,6 +8,7 @@
 #define MLA_TRAIN_TRAINER_H
 
 #include "train/config.h"
+#include "train/loaded.h"
 
 typedef struct mla_train_options {
     const char *config_path;
@@ -16,6 +17,8 @@ typedef struct mla_train_options {
     const char *out;        /* run folder; NULL: runs/NAME-OF-THE-CONFIG, numbered if that exists */
     bool resume;            /* with a checkpoint given by name, `out` may be a new folder */
     const char *checkpoint; /* to resume from; NULL: the newest of the run folder, or its beginning if it has none */
+    const char *finetune;   /* checkpoint or export that the first weights are taken from; not with `resume` */
+    mla_weights weights;    /* which of its weights */
     int threads;            /* 0: one a core */
 } mla_train_options;
 

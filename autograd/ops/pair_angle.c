@@ -28,7 +28,6 @@
 #include "core/vmath.h"
 
 enum { X, GAIN, OFFSET };
-static const double FLOOR = 1e-6;
 
 typedef struct attributes {
     double angle_max;
@@ -101,7 +100,7 @@ void mla_angle_measure(const mla_angle_image *m, const real *a, const real *c, d
     double mean = 0;
     token_variance(m, scratch);
     for (size_t i = 0; i < m->pairs; i++) {
-        const double l = log((double)m->variance[i] + FLOOR);
+        const double l = log((double)m->variance[i] + MLA_PAIR_ANGLE_FLOOR);
         m->deviation[i] = (real)l;
         mean += l;
     }
@@ -145,7 +144,8 @@ void mla_angle_gradient(const mla_angle_image *m, real *dt, real *da, real *dc, 
         mean += (double)dt[i];
     }
     mean /= (double)m->pairs;
-    for (size_t i = 0; i < m->pairs; i++) dt[i] = (real)(((double)dt[i] - mean) / ((double)m->variance[i] + FLOOR));
+    for (size_t i = 0; i < m->pairs; i++)
+        dt[i] = (real)(((double)dt[i] - mean) / ((double)m->variance[i] + MLA_PAIR_ANGLE_FLOOR));
 }
 
 void mla_angle_add_variance_part(const mla_angle_image *m, real *restrict dx, const real *restrict x,

@@ -31,6 +31,9 @@ optim.safetensors, n = 37 values, T = 8 steps; hyperparameters in the metadata u
     initial (n), grads (T, n)
     sgd, sgd_momentum, sgd_nesterov, adamw     (T, n), the values after each step
 
+positions.safetensors: position tables resized by interpolate(mode='bicubic', antialias=True), sides s and t
+    s.t.in (1, s*s, 3)   s.t.out (1, t*t, 3)
+
 ops.safetensors, B = 2, N = 20 tokens of a grid of H = 4 rows and W = 5 columns, h = 2 heads.  Every
 operation has its inputs, output y, upstream gradient dy, and the gradient of every real input.
     op.layer_norm.        x (2,20,6) weight (6) bias (6)                             y (2,20,6)
@@ -329,6 +332,22 @@ def ops_file():
     return out, {}
 
 
+# ---- position tables ----------------------------------------------------------------------------
+
+SIDES = ((4, 6), (6, 4), (3, 8), (8, 3), (7, 5), (14, 16), (16, 14), (1, 3), (5, 1))
+
+
+def positions_file():
+    numbers, out = Numbers('positions'), {}
+    for before, after in SIDES:
+        table = numbers(1, before * before, 3)
+        grid = table.view(1, before, before, 3).permute(0, 3, 1, 2)
+        resized = F.interpolate(grid, size=(after, after), mode='bicubic', align_corners=False, antialias=True)
+        out[f'{before}.{after}.in'] = stored(table)
+        out[f'{before}.{after}.out'] = stored(resized.permute(0, 2, 3, 1).reshape(1, after * after, 3))
+    return out, {}
+
+
 # ---- program ------------------------------------------------------------------------------------
 
 def differences(made, found):
@@ -356,7 +375,7 @@ def main():
     torch.set_num_threads(1)
     makers = {f'{family}_{kind}': lambda f=family, k=kind: model_file(f, k)
               for family in SHAPES for kind in mirrorla.ATTENTION}
-    makers.update(optim=optim_file, ops=ops_file)
+    makers.update(optim=optim_file, ops=ops_file, positions=positions_file)
     failed = 0
     for name, make in makers.items():
         path, made = os.path.join(HERE, name + '.safetensors'), make()

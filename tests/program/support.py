@@ -67,6 +67,8 @@ def environment(home, changes=()):
            if not k.startswith(('OMP_', 'GOMP_', 'OPENBLAS_', 'GOTO_', 'MLA_', 'XDG_'))}
     # Threads that wait for each other must not burn the core that the other one needs.
     env.update(HOME=home, OMP_WAIT_POLICY='passive', ASAN_OPTIONS='exitcode=99:detect_leaks=1',
+               LSAN_OPTIONS='print_suppressions=0:suppressions=' + os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                                                                'leaks.supp'),
                UBSAN_OPTIONS='halt_on_error=1:print_stacktrace=1:exitcode=99')
     env.update(changes)
     return env
@@ -337,6 +339,13 @@ def write_safetensors(path, tensors, metadata=None, header=None):
     text = header if header is not None else json.dumps(entries).encode()
     with open(path, 'wb') as file:
         file.write(struct.pack('<Q', len(text)) + text + b''.join(data for _, _, data in tensors.values()))
+
+
+def flow(value):
+    """A nested dictionary as YAML in flow form."""
+    if isinstance(value, dict):
+        return '{' + ', '.join(f'{k}: {flow(v)}' for k, v in value.items()) + '}'
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def summary(out):

@@ -16,9 +16,10 @@ class Commands(support.Case):
             self.assertIn('Usage: mirrorla COMMAND', result.out)
             self.assertEqual(result.err, '')
         commands = re.findall(r'^  (\w+) ', result.out, re.M)
-        self.assertEqual(set(commands), {'train', 'eval', 'inspect', 'export', 'bench', 'data', 'config', 'version'})
+        self.assertEqual(set(commands), {'train', 'eval', 'predict', 'inspect', 'export', 'import', 'diff', 'bench', 'data',
+                                         'config', 'version'})
         for command in commands:
-            for words in ([command, '--help'], [command, '--he']):
+            for words in ([command, '--help'], [command, '--hel']):
                 result = self.run_program(*words)
                 self.assertTrue(result.out.startswith(f'Usage: mirrorla {command}'), str(result))
                 self.assertEqual(result.err, '')
@@ -164,6 +165,24 @@ class Commands(support.Case):
         out = self.run_program('data', 'verify', 'imagefolder', '--path', 'images', '--size', '16').out
         self.assertIn('train: 8 images, 2 classes', out)
         self.assertRegex(out, r'0 +cat +4')
+
+    def test_data_sample(self):
+        """Test images spread over a set that is sorted by class, as the model sees them."""
+        self.write('folder.yaml', FOLDER)
+        make_folder(self.path('images'), train=4, val=3)
+        checkpoint = summary(self.train('folder.yaml', out='run').out)['checkpoint']
+        self.assertEqual(self.run_program('data', 'sample', checkpoint, '--out', 'a/b', '--count', '4').out,
+                         'a/b/samples.json: 4 test images\n')
+        samples = json.loads(self.read('a/b/samples.json'))
+        self.assertEqual([s['class'] for s in samples], ['cat', 'cat', 'dog', 'dog'])
+        for sample in samples:
+            self.assertEqual(self.read('a/b', sample['file'])[16:24], b'\0\0\0\x10\0\0\0\x10')  # 16 x 16
+        self.assertIn(' 6 test images', self.run_program('data', 'sample', checkpoint, '--out', 'c').out)
+        self.refused('data', 'sample', words=['which checkpoint'])
+        self.refused('data', 'sample', checkpoint, words=['--out DIR'])
+        self.refused('data', 'sample', checkpoint, '--out', 'c', '--count', '0', words=['--count', '1 to 99'])
+        self.refused('data', 'sample', 'none.safetensors', '--out', 'd', code=1, words=['none.safetensors'])
+        self.refused('data', 'sample', checkpoint, '--path', 'nowhere', '--out', 'd', code=1, words=['nowhere'])
 
     def test_places_where_data_is_looked_for(self):
         self.write('cifar.yaml', 'model: {patch: 8, dims: [16], depths: [1], heads: [2]}\ntrain: {epochs: 1}\n')

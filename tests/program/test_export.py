@@ -1,25 +1,9 @@
 """Weights for other tools: what is in the file, and that it computes the same."""
-import importlib.util
 import json
 import os
-import shutil
-import sys
-import unittest
 
 import support
-from support import CIFAR, PYRAMID, SOURCE, TINY, Safetensors, make_cifar, read_checkpoint, summary
-
-VIT = dict(family='vit', image=32, patch=8, dims=[16], depths=[2], heads=[2], mlp_ratio=2)
-PVT = dict(family='pvt', image=32, patch=4, dims=[8, 16], depths=[1, 2], heads=[1, 2], mlp_ratio=3)
-KINDS = (dict(kind='softmax'), dict(kind='relu', dwconv=3), dict(kind='elu1', dwconv=0), dict(kind='mirror', dwconv=5),
-         dict(kind='mirror', dwconv=3, mirror=dict(block=0, reflections=1, variance_angle=False, cross_head=0)))
-
-
-def flow(value):
-    """A nested dictionary as YAML in flow form."""
-    if isinstance(value, dict):
-        return '{' + ', '.join(f'{k}: {flow(v)}' for k, v in value.items()) + '}'
-    return str(value).lower() if isinstance(value, bool) else str(value)
+from support import CIFAR, PYRAMID, TINY, Safetensors, make_cifar, read_checkpoint, summary
 
 
 class Export(support.Case):
@@ -45,7 +29,7 @@ class Export(support.Case):
         for name in weights:
             self.assertEqual((file.dtype[name], file.shape[name], file.data[name]), ('F32', full.shape[name], full.data[name]))
         self.assertEqual(out, f'weights.safetensors: {sum(len(d) // 4 for d in file.data.values())} parameters in '
-                              f'{len(file.data)} tensors, raw weights\n')
+                              f'{len(file.data)} tensors, raw weights, F32\n')
         meta = file.metadata
         self.assertTrue(all(isinstance(value, str) for value in meta.values()))
         self.assertEqual((meta['format'], meta['architecture'], meta['size']), ('pt', 'vit', '16'))
@@ -78,6 +62,12 @@ class Export(support.Case):
                 for name in file.data:
                     self.assertEqual(file.data[name], full.data[prefix + name])
                 self.assertEqual(self.logits(f'{choice}.safetensors'), self.logits(checkpoint, '--weights', choice))
+                # the file knows what it holds, also when it is exported again
+                held, other = ('average', 'raw') if prefix else ('raw', 'average')
+                again, _ = self.export(f'{choice}.safetensors', 'again.safetensors', '--weights', choice)
+                self.assertEqual(again.metadata['weights'], held)
+                self.refused('export', f'{choice}.safetensors', '--to', 'safetensors', '--weights', other,
+                             words=[f'{choice}.safetensors', other])
         self.assertNotEqual(self.logits('raw.safetensors'), self.logits('average.safetensors'))
         end = self.log('run')[-1]
         for choice, key in (('raw', 'test_correct'), ('average', 'ema_test_correct')):
@@ -109,34 +99,6 @@ class Export(support.Case):
         self.assertIn(' of 33)', self.run_program('eval', checkpoint, '--split', 'train').out)
         os.rename(self.path('cifar'), self.path('moved'))
         self.assertIn(' of 10)', self.run_program('eval', checkpoint, '--data', 'moved').out)
-
-    @unittest.skipUnless(importlib.util.find_spec('torch'), 'needs PyTorch (python3-torch)')
-    def test_logits_of_the_pytorch_twin(self):
-        import torch
-        sys.path.insert(0, os.path.join(SOURCE, 'tools'))
-        import mirrorla
-        make_cifar(self.path('cifar'), train=40, test=16)
-        pixels = torch.tensor(list(self.read('cifar', 'test_batch.bin')), dtype=torch.float32).view(16, 3073)
-        pixels = pixels[:, 1:].view(16, 3, 32, 32) / 255
-        for shape in (VIT, PVT):
-            for attention in KINDS:
-                with self.subTest(family=shape['family'], **attention):
-                    spec = {**shape, 'attention': attention}
-                    model = {k: v for k, v in spec.items() if k != 'image'}
-                    self.write('twin.yaml', f'model: {flow(model)}\ndata: {{set: cifar10, path: cifar}}\n'
-                                            'optim: {lr: 1e-2}\ntrain: {epochs: 2, batch: 8}\n')
-                    self.train('twin.yaml', out='run')
-                    file, _ = self.export('run/checkpoints/best.safetensors', 'weights.safetensors')
-                    self.logits('weights.safetensors')
-                    ours = torch.tensor(Safetensors(self.path('logits.safetensors')).floats('logits')).view(16, 10)
-                    twin = mirrorla.Model(spec)
-                    twin.load_state_dict({name: torch.tensor(file.floats(name)).view(file.shape[name]) for name in file.data},
-                                         strict=True)
-                    mean, std = (torch.tensor(json.loads(file.metadata[key])).view(3, 1, 1) for key in ('mean', 'std'))
-                    with torch.no_grad():
-                        theirs = twin.eval()((pixels - mean) / std)
-                    self.assertLess((ours - theirs).abs().max().item(), 1e-4)
-                    shutil.rmtree(self.path('run'))
 
 
 if __name__ == '__main__':

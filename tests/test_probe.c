@@ -1,0 +1,214 @@
+/* What a probe computes, against the operations' own results and against dense sums. */
+#include "layers/model.h"
+#include "layers/probe.h"
+#include "tests/support.h"
+
+static const double CLOSE = sizeof(real) == sizeof(float) ? 2e-5 : 1e-11;
+enum { IMAGES = 2, SIDE = 20, TOKENS = 100 }; /* more tokens than a tile of softmax has, and no multiple of it */
+
+/* A pass of two images through a small model of a kind. */
+typedef struct pass {
+    mla_model *model;
+    mla_tape *tape;
+    mla_probe probe;
+    mla_var logits;
+} pass;
+
+static void run_spec(pass *p, const mla_model_spec *spec) {
+    mla_error error = {0};
+    ck_assert_msg(mla_model_new(&p->model, spec, &error) == MLA_OK, "%s", error.text);
+    mla_params *params = mla_model_params(p->model);
+    test_randomise(params, 5, 0.3);
+    p->tape = test_tape();
+    p->probe = (mla_probe){0};
+    mla_tape_begin(p->tape, params, params->value, NULL);
+    const mla_var images = mla_tape_input(p->tape, test_tensor(6, SHAPE(IMAGES, 3, SIDE, SIDE)));
+    p->logits = mla_model_forward(p->model, p->tape, images, &(mla_forward){.probe = &p->probe});
+}
+
+static void run_kind(pass *p, mla_attention_kind kind) {
+    const mla_model_spec spec = {
+        .family = MLA_FAMILY_PVT,
+        .image = SIDE,
+        .channels = 3,
+        .classes = 5,
+        .patch = 2,
+        .stages = 2,
+        .dims = {24, 32},
+        .depths = {1, 2},
+        .heads = {2, 4},
+        .mlp_ratio = 2,
+        .norm_eps = 1e-6,
+        .attention = {.kind = kind, .dwconv = 3, .qkv_bias = true, .eps = 1e-6, .mirror = {2, 3, true, 1.5, 1, 3}}};
+    run_spec(p, &spec);
+}
+
+static void end_pass(pass *p) {
+    mla_probe_free(&p->probe);
+    mla_model_free(p->model);
+}
+
+static mla_view view_of(pass *p, int layer, size_t image) {
+    mla_view view;
+    mla_error error = {0};
+    ck_assert_msg(mla_view_open(&view, &p->probe, layer, image, p->tape, &error) == MLA_OK, "%s", error.text);
+    return view;
+}
+
+static mla_var param(pass *p, int index) { return mla_tape_param(p->tape, index); }
+
+/* A stage of one image against an operation's result for all images. */
+static void same_stage(const char *what, pass *p, const mla_view *view, mla_mirror_stage stage, mla_var whole,
+                       size_t image) {
+    const mla_tensor t = mla_value(p->tape, whole);
+    const size_t width = 2 * view->channels;
+    for (size_t n = 0; n < view->tokens; n++)
+        test_scaled_close(what, view->qk[stage] + n * width, t.data + (image * view->tokens + n) * t.stride, width, CLOSE);
+}
+
+START_TEST(stages_are_those_of_the_operations) {
+    pass p;
+    run_kind(&p, MLA_ATTENTION_MIRROR);
+    ck_assert_int_eq(p.probe.layers, 3);
+    for (int i = 0; i < p.probe.layers; i++) {
+        const mla_attention *a = p.probe.layer[i].attention;
+        const mla_var x = p.probe.layer[i].x, v = param(&p, a->block_v), w = param(&p, a->qkv.weight);
+        const mla_var bias = param(&p, a->qkv.bias);
+        const mla_var plain = mla_linear(p.tape, x, w, bias, MLA_NO_VAR, MLA_IDENTITY);
+        const mla_var folded = mla_linear(p.tape, x, mla_block_reflect(p.tape, w, v), mla_block_reflect(p.tape, bias, v),
+                                          MLA_NO_VAR, MLA_IDENTITY);
+        const mla_var qk = mla_columns(p.tape, folded, 0, 2 * a->channels);
+        const mla_var turned = mla_pair_angle(p.tape, qk, param(&p, a->angle_a), param(&p, a->angle_c), 1.5);
+        const mla_var crossed = mla_cross_reflect(p.tape, turned, param(&p, a->cross_v));
+        for (size_t image = 0; image < IMAGES; image++) {
+            mla_view view = view_of(&p, i, image);
+            same_stage("projection", &p, &view, MLA_BEFORE, mla_columns(p.tape, plain, 0, 2 * a->channels), image);
+            same_stage("block", &p, &view, MLA_AFTER_BLOCK, qk, image);
+            same_stage("angle", &p, &view, MLA_AFTER_ANGLE, turned, image);
+            same_stage("cross", &p, &view, MLA_AFTER_CROSS, crossed, image);
+            mla_view_close(&view);
+        }
+    }
+    end_pass(&p);
+}
+END_TEST
+
+/* The kind's operation on q, k and v of the view. */
+static mla_var attend(pass *p, const mla_view *view) {
+    const size_t channels = view->channels;
+    const mla_var qk =
+        mla_tape_input(p->tape, mla_tensor_make(view->qk[MLA_AFTER_CROSS], 3, (size_t[]){1, view->tokens, 2 * channels}));
+    const mla_var v = mla_tape_input(p->tape, mla_tensor_make(view->v, 3, (size_t[]){1, view->tokens, channels}));
+    const mla_var q = mla_columns(p->tape, qk, 0, channels), k = mla_columns(p->tape, qk, channels, channels);
+    const mla_attention_kind kind = view->attention->spec.kind;
+    if (kind == MLA_ATTENTION_SOFTMAX) return mla_softmax_attention(p->tape, q, k, v, view->heads);
+    return mla_linear_attention(p->tape, q, k, v, view->heads,
+                                kind == MLA_ATTENTION_ELU1 ? MLA_FEATURE_ELU1 : MLA_FEATURE_RELU, 1e-6);
+}
+
+/* One layer of one image: y = A v per head, and what a token receives is the mean of A's column. */
+static void check_attention(pass *p, int layer) {
+    mla_view view = view_of(p, layer, 1);
+    const size_t n = view.tokens;
+    mla_error error = {0};
+    const real *y = mla_value(p->tape, attend(p, &view)).data;
+    real *a = test_reals(n * n), *received = test_reals(view.heads * n), *row = test_reals(view.d), *mean = test_reals(n);
+    ck_assert(mla_view_received(received, &view, &error) == MLA_OK);
+    for (size_t head = 0; head < view.heads; head++) {
+        /* in two parts, to see that rows are found */
+        ck_assert(mla_view_attention(a, &view, head, 0, 7, &error) == MLA_OK);
+        ck_assert(mla_view_attention(a + 7 * n, &view, head, 7, n - 7, &error) == MLA_OK);
+        memset(mean, 0, n * sizeof *mean);
+        double sum = 0;
+        for (size_t i = 0; i < n; i++) {
+            memset(row, 0, view.d * sizeof *row);
+            for (size_t m = 0; m < n; m++) {
+                mean[m] += a[i * n + m] / (real)n;
+                for (size_t c = 0; c < view.d; c++) row[c] += a[i * n + m] * view.v[m * view.channels + head * view.d + c];
+            }
+            test_scaled_close("y = A v", row, y + i * view.channels + head * view.d, view.d, 50 * CLOSE);
+        }
+        test_scaled_close("received", received + head * n, mean, n, CLOSE);
+        for (size_t m = 0; m < n; m++) sum += (double)received[head * n + m];
+        ck_assert_double_gt(sum, mla_view_is_relu(&view) ? 0.1 : 0.9999); /* a query may be dead */
+        ck_assert_double_lt(sum, 1.0001);
+    }
+    mla_view_close(&view);
+}
+
+START_TEST(attention_of_every_kind) {
+    pass p;
+    run_kind(&p, (mla_attention_kind)_i);
+    for (int i = 0; i < p.probe.layers; i++) check_attention(&p, i);
+    ck_assert(mla_tape_status(p.tape, NULL) == MLA_OK);
+    end_pass(&p);
+}
+END_TEST
+
+START_TEST(parts_that_are_off_change_nothing) {
+    const mla_model_spec spec = {.family = MLA_FAMILY_VIT,
+                                 .image = SIDE,
+                                 .channels = 3,
+                                 .classes = 3,
+                                 .patch = 2,
+                                 .stages = 1,
+                                 .dims = {8},
+                                 .depths = {1},
+                                 .heads = {2},
+                                 .mlp_ratio = 1,
+                                 .norm_eps = 1e-6,
+                                 .attention = {.kind = MLA_ATTENTION_MIRROR, .eps = 1e-6, .mirror = {.reflections = 0}}};
+    pass p;
+    run_spec(&p, &spec);
+    mla_view view = view_of(&p, 0, 0);
+    for (int stage = MLA_AFTER_BLOCK; stage < MLA_MIRROR_STAGES; stage++)
+        ck_assert_int_eq(memcmp(view.qk[stage], view.qk[MLA_BEFORE], 2 * TOKENS * 8 * sizeof(real)), 0);
+    check_attention(&p, 0);
+    mla_view_close(&view);
+    end_pass(&p);
+}
+END_TEST
+
+START_TEST(energy_that_relu_keeps) {
+    /* two tokens, two heads of two channels: q = (3 -4 | 0 1), (0 0 | 2 -1), k = -q */
+    real qk[] = {3, -4, 0, 1, -3, 4, 0, -1, 0, 0, 2, -1, 0, 0, -2, 1};
+    mla_attention layer = {.spec.kind = MLA_ATTENTION_MIRROR};
+    const mla_view view = {&layer, 2, 4, 2, 2, {qk, qk, qk, qk}, NULL};
+    ck_assert_double_eq_tol(mla_view_kept(&view, MLA_BEFORE, MLA_SIDE_Q, 0), 9.0 / 25, 1e-12);
+    ck_assert_double_eq_tol(mla_view_kept(&view, MLA_BEFORE, MLA_SIDE_K, 0), 16.0 / 25, 1e-12);
+    ck_assert_double_eq_tol(mla_view_kept(&view, MLA_BEFORE, MLA_SIDE_Q, 1), 5.0 / 6, 1e-12);
+    ck_assert_double_eq_tol(mla_view_kept(&view, MLA_AFTER_CROSS, MLA_SIDE_Q, MLA_ALL_HEADS), 14.0 / 31, 1e-12);
+    ck_assert(mla_view_is_relu(&view));
+    layer.spec.kind = MLA_ATTENTION_SOFTMAX;
+    ck_assert(!mla_view_is_relu(&view));
+}
+END_TEST
+
+START_TEST(evidence_adds_up_to_the_logit) {
+    pass p;
+    run_kind(&p, MLA_ATTENTION_RELU);
+    const mla_tensor logits = mla_value(p.tape, p.logits), tokens = mla_value(p.tape, p.probe.tokens);
+    const size_t n = tokens.shape[1], classes = logits.shape[1];
+    real *evidence = test_reals(n);
+    for (size_t image = 0; image < IMAGES; image++)
+        for (size_t k = 0; k < classes; k++) {
+            mla_error error = {0};
+            double offset = 0, sum = 0, mean = 0;
+            ck_assert(mla_probe_evidence(evidence, &offset, &p.probe, k, image, p.tape, &error) == MLA_OK);
+            for (size_t i = 0; i < n; i++) sum += (double)evidence[i] / (double)n;
+            for (size_t i = 0; i < classes; i++) mean += (double)logits.data[image * classes + i] / (double)classes;
+            ck_assert_double_eq_tol(offset + sum, (double)logits.data[image * classes + k] - mean, CLOSE);
+        }
+    end_pass(&p);
+}
+END_TEST
+
+static void add_cases(TCase *cases) {
+    tcase_add_test(cases, stages_are_those_of_the_operations);
+    tcase_add_loop_test(cases, attention_of_every_kind, MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_MIRROR + 1);
+    tcase_add_test(cases, parts_that_are_off_change_nothing);
+    tcase_add_test(cases, energy_that_relu_keeps);
+    tcase_add_test(cases, evidence_adds_up_to_the_logit);
+}
+
+int main(void) { return test_main("probe", (void (*const[])(TCase *)){add_cases}, 1); }

@@ -1,0 +1,204 @@
+/* Attention as ONNX nodes: one row a kind.  A linear kind is what happens to q and k before the feature map, and the
+ * feature map; the rest is shared.  Formulas: docs/math.md. */
+#include <math.h>
+#include <stdio.h>
+
+#include "autograd/ops.h"
+#include "autograd/ops/reflection.h"
+#include "train/onnx_layers.h"
+
+typedef mla_onnx_value value;
+
+/* ---- feature maps, element by element */
+
+static value relu(mla_onnx_graph *graph, value x) { return mla_onnx_unary(graph, "Relu", x); }
+
+/* elu(x) + 1 = relu(x) + exp(min(x, 0)): nothing is lost where it is near zero, as it would be in (exp(x) - 1) + 1. */
+static value elu1(mla_onnx_graph *graph, value x) {
+    const value below = mla_onnx_binary(graph, "Min", x, mla_onnx_scalar(graph, 0));
+    return mla_onnx_binary(graph, "Add", relu(graph, x), mla_onnx_unary(graph, "Exp", below));
+}
+
+/* ---- the mirror: qk (B, N, 2C) -> (B, N, 2C).  The block isometry stands in the projection (qkv below). */
+
+/* The angle by which every pair turns, (B, 1, 1, C/2, 1). */
+static value pair_angle(const mla_onnx_builder *b, const mla_attention *layer, value qk) {
+    mla_onnx_graph *g = b->graph;
+    const int64_t channels = (int64_t)layer->channels;
+    const value mean = mla_onnx_mean(g, qk, 1, (int64_t[]){1}, true);
+    const value centred = mla_onnx_binary(g, "Sub", qk, mean);
+    const value squares = mla_onnx_binary(g, "Mul", centred, centred);
+    value x = mla_onnx_mean(g, squares, 1, (int64_t[]){1}, false);
+    x = mla_onnx_reshape(g, x, 4, (int64_t[]){MLA_ONNX_BATCH, 2, channels / 2, 2});
+    x = mla_onnx_mean(g, x, 2, (int64_t[]){1, 3}, false);
+    x = mla_onnx_unary(g, "Log", mla_onnx_binary(g, "Add", x, mla_onnx_scalar(g, MLA_PAIR_ANGLE_FLOOR)));
+    x = mla_onnx_binary(g, "Sub", x, mla_onnx_mean(g, x, 1, (int64_t[]){1}, true));
+    x = mla_onnx_binary(g, "Mul", x, mla_onnx_param(b, layer->angle_a));
+    x = mla_onnx_binary(g, "Add", x, mla_onnx_param(b, layer->angle_c));
+    x = mla_onnx_binary(g, "Mul", mla_onnx_unary(g, "Tanh", x), mla_onnx_scalar(g, layer->spec.mirror.angle_max));
+    return mla_onnx_reshape(g, x, 5, (int64_t[]){MLA_ONNX_BATCH, 1, 1, channels / 2, 1});
+}
+
+static value turn_pairs(const mla_onnx_builder *b, const mla_attention *layer, value qk) {
+    mla_onnx_graph *g = b->graph;
+    const int64_t channels = (int64_t)layer->channels, tokens = qk.shape[1];
+    const value angle = pair_angle(b, layer, qk);
+    const value cosine = mla_onnx_unary(g, "Cos", angle), sine = mla_onnx_unary(g, "Sin", angle);
+    const value pairs = mla_onnx_reshape(g, qk, 5, (int64_t[]){MLA_ONNX_BATCH, tokens, 2, channels / 2, 2});
+    value x[2];
+    mla_onnx_split(g, x, 2, (int64_t[]){1, 1}, pairs, 4);
+    const value y1 =
+        mla_onnx_binary(g, "Sub", mla_onnx_binary(g, "Mul", x[0], cosine), mla_onnx_binary(g, "Mul", x[1], sine));
+    const value y2 =
+        mla_onnx_binary(g, "Add", mla_onnx_binary(g, "Mul", x[0], sine), mla_onnx_binary(g, "Mul", x[1], cosine));
+    return mla_onnx_reshape(g, mla_onnx_concat(g, y1, y2, 4), 3, (int64_t[]){MLA_ONNX_BATCH, tokens, 2 * channels});
+}
+
+/* H(u_1) ... H(u_r) = I - A U with unit rows U (r, C): column j of A (C, r) is 2 H(u_1) ... H(u_j-1) u_j. */
+static void reflection_factors(float *a, float *unit, const float *v, size_t r, size_t channels) {
+    for (size_t j = 0; j < r; j++) {
+        float *u = unit + j * channels;
+        mla_reflection_unit(u, v + j * channels, channels);
+        for (size_t c = 0; c < channels; c++) a[c * r + j] = 2 * u[c];
+        for (size_t i = 0; i < j; i++) {
+            double dot = 0;
+            for (size_t c = 0; c < channels; c++) dot += (double)unit[i * channels + c] * (double)u[c];
+            for (size_t c = 0; c < channels; c++) a[c * r + j] -= (float)(2 * dot) * a[c * r + i];
+        }
+    }
+}
+
+static value cross_reflect(const mla_onnx_builder *b, const mla_attention *layer, value qk) {
+    mla_onnx_graph *g = b->graph;
+    const mla_param *v = &b->params->entry[layer->cross_v];
+    const size_t r = v->shape[0], channels = v->shape[1];
+    const int64_t rows = (int64_t)r, columns = (int64_t)channels, tokens = qk.shape[1];
+    float *a = mla_onnx_alloc(g, r * channels * sizeof *a), *unit = mla_onnx_alloc(g, r * channels * sizeof *unit);
+    if (!a || !unit) return qk;
+    reflection_factors(a, unit, b->params->value + v->offset, r, channels);
+    char name[MLA_PARAM_NAME_BYTES + 8];
+    snprintf(name, sizeof name, "%s.unit", v->name);
+    const value right = mla_onnx_weight(g, name, 2, (int64_t[]){rows, columns}, unit);
+    snprintf(name, sizeof name, "%s.left", v->name);
+    const value left = mla_onnx_weight(g, name, 2, (int64_t[]){columns, rows}, a);
+    const value x = mla_onnx_reshape(g, qk, 4, (int64_t[]){MLA_ONNX_BATCH, tokens, 2, columns});
+    const value y = mla_onnx_binary(g, "Sub", x, mla_onnx_matmul(g, mla_onnx_matmul(g, x, left), right));
+    return mla_onnx_reshape(g, y, 3, (int64_t[]){MLA_ONNX_BATCH, tokens, 2 * columns});
+}
+
+static value mirror(const mla_onnx_builder *b, const mla_attention *layer, value qk) {
+    if (layer->angle_a >= 0) qk = turn_pairs(b, layer, qk);
+    if (layer->cross_v >= 0) qk = cross_reflect(b, layer, qk);
+    return qk;
+}
+
+/* ---- cores: qkv (B, N, 3C) -> (B, N, C) */
+
+/* (B, N, C) -> (B, h, N, d), or `transposed` (B, h, d, N). */
+static value by_head(mla_onnx_graph *g, const mla_attention *layer, value x, bool transposed) {
+    const int64_t heads = (int64_t)layer->heads, d = (int64_t)(layer->channels / layer->heads);
+    const value split = mla_onnx_reshape(g, x, 4, (int64_t[]){MLA_ONNX_BATCH, x.shape[1], heads, d});
+    return mla_onnx_transpose(g, split, transposed ? (int64_t[]){0, 2, 3, 1} : (int64_t[]){0, 2, 1, 3});
+}
+
+/* (B, h, N, d) -> (B, N, C) */
+static value join_heads(mla_onnx_graph *g, value x) {
+    const int64_t tokens = x.shape[2], channels = x.shape[1] * x.shape[3];
+    const value y = mla_onnx_transpose(g, x, (int64_t[]){0, 2, 1, 3});
+    return mla_onnx_reshape(g, y, 3, (int64_t[]){MLA_ONNX_BATCH, tokens, channels});
+}
+
+/* Attention received, (B, h, 1, N), as its mean over the heads, (B, N). */
+static value over_heads(mla_onnx_graph *g, value x) { return mla_onnx_mean(g, x, 2, (int64_t[]){1, 2}, false); }
+
+/* What sets a kind apart. */
+typedef struct kind_row {
+    value (*core)(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received);
+    value (*turn)(const mla_onnx_builder *b, const mla_attention *layer, value qk); /* linear kinds; NULL: nothing */
+    value (*map)(mla_onnx_graph *graph, value x);                                   /* linear kinds */
+} kind_row;
+static const kind_row *kind_of(const mla_attention *layer);
+
+static value softmax_core(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received) {
+    mla_onnx_graph *g = b->graph;
+    const int64_t channels = (int64_t)layer->channels;
+    value part[3];
+    mla_onnx_split(g, part, 3, (int64_t[]){channels, channels, channels}, qkv, 2);
+    const double scale = 1 / sqrt((double)layer->channels / (double)layer->heads);
+    const value q = mla_onnx_binary(g, "Mul", by_head(g, layer, part[0], false), mla_onnx_scalar(g, scale));
+    const value share = mla_onnx_softmax(g, mla_onnx_matmul(g, q, by_head(g, layer, part[1], true)));
+    if (received) *received = over_heads(g, mla_onnx_mean(g, share, 1, (int64_t[]){2}, true));
+    return join_heads(g, mla_onnx_matmul(g, share, by_head(g, layer, part[2], false)));
+}
+
+/* y = fq S / (fq z + eps), S = (1/N) fk^T v, z = (1/N) sum fk */
+static value linear_core(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received) {
+    mla_onnx_graph *g = b->graph;
+    const kind_row *kind = kind_of(layer);
+    const int64_t channels = (int64_t)layer->channels;
+    const value share = mla_onnx_scalar(g, 1 / (double)qkv.shape[1]);
+    value half[2], part[2];
+    mla_onnx_split(g, half, 2, (int64_t[]){2 * channels, channels}, qkv, 2);
+    const value qk = kind->map(g, kind->turn ? kind->turn(b, layer, half[0]) : half[0]);
+    mla_onnx_split(g, part, 2, (int64_t[]){channels, channels}, qk, 2);
+    const value fq = by_head(g, layer, part[0], false), fk = by_head(g, layer, part[1], true);
+    const value v = by_head(g, layer, half[1], false);
+    const value state = mla_onnx_binary(g, "Mul", mla_onnx_matmul(g, fk, v), share);
+    const value total = mla_onnx_mean(g, fk, 1, (int64_t[]){3}, true);
+    const value den = mla_onnx_binary(g, "Add", mla_onnx_matmul(g, fq, total), mla_onnx_scalar(g, layer->spec.eps));
+    if (received) {
+        const value query = mla_onnx_mean(g, mla_onnx_binary(g, "Div", fq, den), 1, (int64_t[]){2}, true);
+        *received = over_heads(g, mla_onnx_binary(g, "Mul", mla_onnx_matmul(g, query, fk), share));
+    }
+    return join_heads(g, mla_onnx_binary(g, "Div", mla_onnx_matmul(g, fq, state), den));
+}
+
+static const kind_row kinds[] = {
+    [MLA_ATTENTION_SOFTMAX] = {softmax_core, NULL, NULL},
+    [MLA_ATTENTION_RELU] = {linear_core, NULL, relu},
+    [MLA_ATTENTION_ELU1] = {linear_core, NULL, elu1},
+    [MLA_ATTENTION_MIRROR] = {linear_core, mirror, relu},
+};
+
+bool mla_onnx_attention_known(mla_attention_kind kind) {
+    return (size_t)kind < sizeof kinds / sizeof *kinds && kinds[kind].core;
+}
+
+static const kind_row *kind_of(const mla_attention *layer) { return &kinds[layer->spec.kind]; }
+
+/* ---- the layer */
+
+/* A parameter of the projection with the block isometry applied, as a constant of its own. */
+static value folded(const mla_onnx_builder *b, const mla_attention *layer, int param) {
+    const mla_param *p = &b->params->entry[param];
+    const mla_var v = mla_tape_param(b->tape, layer->block_v);
+    const mla_tensor t = mla_value(b->tape, mla_block_reflect(b->tape, mla_tape_param(b->tape, param), v));
+    char name[MLA_PARAM_NAME_BYTES + 8];
+    int64_t shape[2] = {(int64_t)p->shape[0], (int64_t)p->shape[1]};
+    snprintf(name, sizeof name, "%s.folded", p->name);
+    return mla_onnx_weight(b->graph, name, p->ndim, shape, t.data);
+}
+
+static value qkv(const mla_onnx_builder *b, const mla_attention *layer, value x) {
+    if (layer->block_v < 0) return mla_onnx_linear(b, &layer->qkv, x);
+    mla_onnx_scope_of(b, layer->qkv.weight, 1);
+    const value weight = folded(b, layer, layer->qkv.weight);
+    return mla_onnx_project(b->graph, x, weight, layer->qkv.bias < 0 ? (value){0} : folded(b, layer, layer->qkv.bias));
+}
+
+value mla_onnx_attention(const mla_onnx_builder *b, const mla_attention *layer, value x, value *received) {
+    mla_onnx_graph *g = b->graph;
+    const value projected = qkv(b, layer, x);
+    mla_onnx_scope_of(b, layer->qkv.weight, 2);
+    value y = kind_of(layer)->core(b, layer, projected, received);
+    if (layer->dwconv_weight >= 0) {
+        const int64_t channels = (int64_t)layer->channels;
+        value part[2];
+        mla_onnx_split(g, part, 2, (int64_t[]){2 * channels, channels}, projected, 2);
+        const value weight = mla_onnx_param(b, layer->dwconv_weight), bias = mla_onnx_param(b, layer->dwconv_bias);
+        const value local =
+            mla_onnx_conv(g, mla_onnx_to_image(g, part[1], layer->side), weight, bias, 1, weight.shape[3] / 2, channels);
+        y = mla_onnx_binary(g, "Add", y, mla_onnx_to_tokens(g, local));
+    }
+    return mla_onnx_linear(b, &layer->proj, y);
+}
