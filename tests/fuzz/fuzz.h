@@ -16,6 +16,8 @@
 #include "core/status.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+/* libFuzzer's start, alone: from here on a reader that takes 10 to 20 seconds of processor time is stopped as a crash. */
+int LLVMFuzzerInitialize(int *argc, char ***argv);
 
 /* Changes data[bytes] in place and returns its new length, at most `most`. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t most, unsigned seed);

@@ -7,8 +7,7 @@
 #
 # The build goes to build-fuzz/ (BUILD_DIR names another folder); there, corpus/TARGET grows from run to run, log/TARGET.log
 # has libFuzzer's own words, and findings/TARGET- holds what broke a reader: fix it, and keep the file as
-# tests/fuzz/corpus/TARGET/finding-WHAT.  SEED=N repeats a run; TIMEOUT=N seconds (by the clock, 10) count as a hang: more on
-# a machine that is busy with something else.
+# tests/fuzz/corpus/TARGET/finding-WHAT.  SEED=N repeats a run.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../.." && pwd)
@@ -30,6 +29,7 @@ fi
 ninja -C "$build" -n fuzz | grep -q 'no work to do' || ninja -C "$build" --quiet fuzz
 mkdir -p "$build/corpus" "$build/findings" "$build/log"
 
+# -timeout is by the clock, for a reader that waits for something; the targets stop one that works too long (support.c).
 # No helper threads: one input, one thread.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export ASAN_OPTIONS=allocator_may_return_null=1:quarantine_size_mb=32 UBSAN_OPTIONS=print_stacktrace=1
@@ -40,7 +40,7 @@ for target in "${targets[@]}"; do
     checkpoint) most=32768 ;;
     png | jpeg | runlog | config) most=4096 ;;
   esac
-  options=("$limit" "-seed=${SEED:-0}" "-max_len=$most" "-timeout=${TIMEOUT:-10}" -rss_limit_mb=2048 -malloc_limit_mb=1024
+  options=("$limit" "-seed=${SEED:-0}" "-max_len=$most" -timeout=600 -rss_limit_mb=2048 -malloc_limit_mb=1024
     -detect_leaks=1 -print_final_stats=1 "-artifact_prefix=$build/findings/$target-")
   [ ! -f "$here/dict/$target.dict" ] || options+=("-dict=$here/dict/$target.dict")
   grown=$build/corpus/$target

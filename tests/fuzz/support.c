@@ -1,8 +1,10 @@
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "tests/fuzz/fuzz.h"
@@ -62,9 +64,32 @@ void fuzz_link(const char *name, int file) {
     MLA_REQUIRE(symlink(fuzz_file_path(file), fuzz_path(name)) == 0, "%s cannot be made", fuzz_path(name));
 }
 
+/* ---- hangs ---- */
+
+static volatile sig_atomic_t checks; /* of results, so far */
+
+/* Every target checks a result after each reader: none in a whole period, and the reader hangs. */
+static void on_period(int number) {
+    static sig_atomic_t before = -1;
+    static const char words[] = "hangs: no result in 10 seconds of processor time\n";
+    (void)number;
+    if (checks == before && write(STDERR_FILENO, words, sizeof words - 1) > 0) abort();
+    before = checks;
+}
+
+/* libFuzzer's own limit counts seconds by the clock, in which a busy machine may not run the process at all. */
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    const struct itimerval period = {{10, 0}, {10, 0}};
+    const struct sigaction action = {.sa_handler = on_period, .sa_flags = SA_RESTART};
+    (void)argc, (void)argv;
+    MLA_REQUIRE(sigaction(SIGPROF, &action, NULL) == 0 && setitimer(ITIMER_PROF, &period, NULL) == 0, "no timer");
+    return 0;
+}
+
 /* ---- what every reader promises ---- */
 
 void fuzz_check(mla_status status, const mla_error *error) {
+    checks++;
     if (status == MLA_OK) return;
     MLA_REQUIRE(status != MLA_NO_MEMORY, "a small input asks for much memory: %s", error->text);
     MLA_REQUIRE(error->status == status, "status %d, but %d in the error", status, error->status);

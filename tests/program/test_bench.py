@@ -52,7 +52,7 @@ class Bench(support.Case):
     def test_tables(self):
         self.write('tiny.yaml', TINY)
         result = self.run_program('bench', 'tiny.yaml', '--steps', '1', '--batch', '8')
-        for word in ('vit, mirror attention', 'batch 8 = shards', 'median', 'peak ', 'without the data set', 'linear_attention',
+        for word in ('vit, mirror attention', 'batch 8 = shards', 'median', 'peak ', 'without the data set', 'mirror_attention',
                      'block_reflect', 'optimiser', 'between'):
             self.assertIn(word, result.out)
         self.assertEqual(result.err, '')

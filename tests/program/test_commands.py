@@ -56,7 +56,7 @@ class Commands(support.Case):
         # qkv of one image: 4 tokens, 16 -> 48, a multiply-add counts two
         self.assertRegex(out, rf'linear +blocks.0.attn.qkv +\(1, 4, 48\) +{4 * 16 * 48 * 2 / 1e6:.4f}')
         # k^T v and q (k^T v): 2 heads of width 8, 4 tokens
-        flops = float(re.search(r'linear_attention +blocks.0.attn +\(1, 4, 16\) +(\S+)', out).group(1))
+        flops = float(re.search(r'mirror_attention +blocks.0.attn +\(1, 4, 16\) +(\S+)', out).group(1))
         self.assertGreaterEqual(flops, 2 * 2 * 4 * 16 * 8 / 1e6)
         match = re.search(r'(\d+) parameters in (\d+) tensors: weight decay on (\d+), none on (\d+)', out)
         total, tensors, decayed, free = (int(n) for n in match.groups())
