@@ -133,7 +133,7 @@ class Twin(Case):
 
     def test_a_model_made_in_pytorch(self):
         self.train_one(VIT, dict(kind='relu', dwconv=3), 'run')
-        spec = {**VIT, 'image': 32, 'classes': 10, 'attention': dict(kind='relu', dwconv=3)}
+        spec = {**VIT, 'image': 32, 'classes': 10, 'attention': dict(kind='relu', dwconv=3, eps=1e-3)}
         model = mirrorla.Model(spec)
         mirrorla.save(model, self.path('t.safetensors'))
         logits, _ = self.bring('t.safetensors')
