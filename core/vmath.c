@@ -27,12 +27,15 @@ static const double INVERSE_SQRT2 = 0.70710678118654752440;
 #endif
 static const double INVERSE_SQRT_2PI = 0.39894228040143267794;
 
-void mla_vec_exp(size_t n, real *y, const real *x, real shift) {
+#ifdef MLA_DOUBLE
+real mla_vec_exp(size_t n, real *y, const real *x, real scale, real shift) {
+    real sum = 0;
     VECTOR_LOOP
-    for (size_t i = 0; i < n; i++) y[i] = EXP(x[i] - shift);
+    for (size_t i = 0; i < n; i++) y[i] = exp(scale * x[i] - shift);
+    for (size_t i = 0; i < n; i++) sum += y[i];
+    return sum;
 }
 
-#ifdef MLA_DOUBLE
 void mla_vec_gelu(size_t n, real *y, real *slope, const real *x) {
     VECTOR_LOOP
     for (size_t i = 0; i < n; i++) {
@@ -44,9 +47,9 @@ void mla_vec_gelu(size_t n, real *y, real *slope, const real *x) {
     }
 }
 #else
-/* exp(x) for x <= 0: 2^n exp(r), n whole, |r| <= ln 2 / 2, the Taylor series to r^7 (its rest is under 6e-9); 0 below -87.
- */
-static inline mla_vector exp_negative(mla_vector x) {
+/* exp(x): 2^n exp(r), n whole, |r| <= ln 2 / 2, the Taylor series to r^7 (its rest is under 6e-9); 0 below -87.33, where
+ * normal numbers end, and infinite above 88.37, where n would be 128.  A NaN stays one. */
+static inline mla_vector vector_exp(mla_vector x) {
     const float shift = 12582912; /* 1.5 2^23: adding it leaves the nearest whole number in the low bits */
     const mla_vector moved = x * 1.44269504f + shift, n = moved - shift;
     const mla_vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
@@ -58,7 +61,8 @@ static inline mla_vector exp_negative(mla_vector x) {
     p = p * r + 1.0f;
     p = p * r + 1.0f;
     const mla_vector_bits power = ((mla_vector_bits)moved + (127 - 0x4B400000)) << 23;
-    return (mla_vector)((mla_vector_bits)(p * (mla_vector)power) & (x > -87.0f));
+    const mla_vector_bits large = x > 88.37f, value = (mla_vector_bits)(p * (mla_vector)power);
+    return (mla_vector)((value & ~(x < -87.33f) & ~large) | (large & 0x7F800000));
 }
 
 /* Phi(-s) for s >= 0 is exp(-s^2 / 2) Q(s); Q in powers of t = 1 / (1 + 0.255 s), fitted to Q(s) = erfc(s / sqrt 2)
@@ -69,7 +73,7 @@ static inline void gelu(mla_vector *y, mla_vector *slope, mla_vector a) {
                               -0.1677918967f, 0.2753202434f, -0.08055578877f};
     const mla_vector_bits negative = a < 0.0f;
     const mla_vector s = (mla_vector)((mla_vector_bits)a & 0x7FFFFFFF), t = 1.0f / (1.0f + 0.255f * s);
-    const mla_vector e = exp_negative(-0.5f * s * s);
+    const mla_vector e = vector_exp(-0.5f * s * s);
     mla_vector tail = t * q[6] + q[5];
     for (int k = 4; k >= 0; k--) tail = tail * t + q[k];
     tail *= t * e;
@@ -77,6 +81,28 @@ static inline void gelu(mla_vector *y, mla_vector *slope, mla_vector a) {
     const mla_vector distribution = (mla_vector)(((mla_vector_bits)tail & negative) | ((mla_vector_bits)other & ~negative));
     *y = a * distribution;
     *slope = distribution + a * (e * (float)INVERSE_SQRT_2PI);
+}
+
+real mla_vec_exp(size_t n, real *y, const real *x, real scale, real shift) {
+    enum { LANES = MLA_LANES_PER_VECTOR, BLOCK = 64 * LANES };
+    double sum = 0; /* of blocks, which are summed in vectors */
+    for (size_t first = 0; first < n; first += BLOCK) {
+        const size_t last = n - first < BLOCK ? n : first + BLOCK;
+        mla_vector part = {0};
+        size_t i = first;
+        for (; i + LANES <= last; i += LANES) {
+            const mla_vector e = vector_exp(scale * mla_vector_load(x + i) - shift);
+            mla_vector_store(y + i, e);
+            part += e;
+        }
+        sum += (double)mla_vector_sum(part);
+        for (; i < last; i++) {
+            const mla_vector e = vector_exp((mla_vector){scale * x[i] - shift});
+            y[i] = e[0];
+            sum += (double)e[0];
+        }
+    }
+    return (real)sum;
 }
 
 void mla_vec_gelu(size_t n, real *y, real *slope, const real *x) {

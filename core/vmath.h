@@ -6,8 +6,9 @@
 
 #include "core/real.h"
 
-/* y[i] = exp(x[i] - shift); y may be x.  Returns nothing: sums are taken by the caller in its own order. */
-void mla_vec_exp(size_t n, real *y, const real *x, real shift);
+/* y[i] = exp(scale x[i] - shift), zero below the normal numbers and infinite from 2.4e38 on; y may be x.  Returns the sum of
+ * all y, of blocks in single precision. */
+real mla_vec_exp(size_t n, real *y, const real *x, real scale, real shift);
 
 /* Exact GELU, y = x Phi(x), and its derivative slope = Phi(x) + x phi(x), Phi and phi the standard normal
  * distribution and density (Hendrycks & Gimpel, arXiv 1606.08415).  y and slope may be x. */

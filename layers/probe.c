@@ -222,7 +222,7 @@ static void softmax_rows(real *a, const mla_view *view, size_t head, size_t firs
         real largest = a[0];
         double sum = 0;
         for (size_t m = 1; m < tokens; m++) largest = a[m] > largest ? a[m] : largest;
-        mla_vec_exp(tokens, a, a, largest);
+        mla_vec_exp(tokens, a, a, 1, largest);
         for (size_t m = 0; m < tokens; m++) sum += (double)a[m];
         for (size_t m = 0; m < tokens; m++) a[m] = (real)((double)a[m] / sum);
     }

@@ -4,16 +4,18 @@
  *
  *   backward, tile by tile: P = exp(score - lse) again, D_n = dy_n . y_n,
  *   dv += P^T dy,  dP = dy v^T,  dscore = P (dP - D) / sqrt(d),  dq += dscore k,  dk += dscore^T q
+ *
+ * k and v of a head are packed transposed once for all its tiles (core/panel.h).
  */
 #include <math.h>
 #include <string.h>
 
 #include "autograd/ops.h"
-#include "core/gemm.h"
+#include "core/panel.h"
 #include "core/vmath.h"
 
 enum { Q, K, V };
-enum { TILE = 64 }; /* queries whose scores are held at once */
+enum { TILE = 48 }; /* queries whose scores are held at once */
 
 typedef struct attributes {
     size_t heads;
@@ -28,9 +30,10 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
                 mla_shape_text(&args->in[V]), heads);
     plan->ndim = 3;
     memcpy(plan->shape, q->shape, sizeof plan->shape);
-    const size_t tokens = q->shape[1];
+    const size_t tokens = q->shape[1], d = q->shape[2] / heads;
     plan->saved = q->shape[0] * heads * tokens;
-    plan->scratch = 2 * TILE * tokens;
+    /* Scores and their gradients, and the panels of k^T, v^T, and v or k. */
+    plan->scratch = 2 * TILE * tokens + 2 * mla_panel_reals(d, tokens) + mla_panel_reals(tokens, d);
     plan->flops = 4.0 * (double)mla_tensor_count(q) * (double)tokens;
 }
 
@@ -39,8 +42,10 @@ typedef struct head {
     size_t tokens, d;
     const real *q, *k, *v, *dy;
     size_t q_stride, k_stride, v_stride, y_stride;
-    real *y, *dq, *dk, *dv, *lse, *scratch;
+    real *y, *dq, *dk, *dv, *lse;
     size_t dq_stride, dk_stride, dv_stride;
+    real *p, *ds;                       /* (TILE, N) scratch */
+    real *k_turned, *v_turned, *packed; /* panels of k^T, v^T, and of v (forward) or k (backward); scratch */
 } head;
 
 static real *part(const mla_tensor *t, size_t image, size_t first) {
@@ -50,6 +55,7 @@ static real *part(const mla_tensor *t, size_t image, size_t first) {
 static head head_of(const mla_op_args *args, size_t image, size_t index) {
     const size_t heads = ((const attributes *)args->attr)->heads, tokens = args->in[Q].shape[1];
     const size_t d = args->in[Q].shape[2] / heads, first = index * d;
+    real *packed = args->scratch + 2 * TILE * tokens;
     return (head){.tokens = tokens,
                   .d = d,
                   .q = part(&args->in[Q], image, first),
@@ -68,65 +74,84 @@ static head head_of(const mla_op_args *args, size_t image, size_t index) {
                   .dk_stride = args->din[K].stride,
                   .dv_stride = args->din[V].stride,
                   .lse = args->saved + (image * heads + index) * tokens,
-                  .scratch = args->scratch};
+                  .p = args->scratch,
+                  .ds = args->scratch + TILE * tokens,
+                  .k_turned = packed,
+                  .v_turned = packed + mla_panel_reals(d, tokens),
+                  .packed = packed + 2 * mla_panel_reals(d, tokens)};
 }
 
 static real scale_of(const head *h) { return (real)(1 / sqrt((double)h->d)); }
 
-static void scores(const head *h, real *out, size_t first, size_t rows) {
-    mla_gemm(MLA_N, MLA_T, rows, h->tokens, h->d, scale_of(h), h->q + first * h->q_stride, h->q_stride, h->k, h->k_stride, 0,
-             out, h->tokens);
+/* out (rows, N) = x y^T with y packed. */
+static void times_packed(const head *h, real *out, const real *x, size_t stride, const real *packed, size_t rows) {
+    mla_panel_product(rows, h->tokens, h->d, mla_rows(x, stride), mla_panels_packed(packed, h->d), (mla_panel_start){0}, out,
+                      h->tokens);
 }
 
 static void forward_tile(const head *h, size_t first, size_t rows) {
-    real *p = h->scratch;
-    scores(h, p, first, rows);
+    const real scale = scale_of(h);
+    real *y = h->y + first * h->y_stride;
+    real factor[TILE];
+    times_packed(h, h->p, h->q + first * h->q_stride, h->q_stride, h->k_turned, rows);
     for (size_t i = 0; i < rows; i++) {
-        real *row = p + i * h->tokens, largest = row[0];
-        double sum = 0;
-        for (size_t j = 1; j < h->tokens; j++) largest = row[j] > largest ? row[j] : largest;
-        mla_vec_exp(h->tokens, row, row, largest);
-#pragma omp simd reduction(+ : sum)
-        for (size_t j = 0; j < h->tokens; j++) sum += (double)row[j];
-        const real factor = (real)(1 / sum);
-        for (size_t j = 0; j < h->tokens; j++) row[j] *= factor;
-        h->lse[first + i] = largest + (real)log(sum);
+        real *row = h->p + i * h->tokens, largest = row[0];
+#pragma omp simd reduction(max : largest)
+        for (size_t j = 0; j < h->tokens; j++) largest = row[j] > largest ? row[j] : largest;
+        const real sum = mla_vec_exp(h->tokens, row, row, scale, scale * largest);
+        factor[i] = 1 / sum;
+        h->lse[first + i] = scale * largest + (real)log((double)sum);
     }
-    mla_gemm(MLA_N, MLA_N, rows, h->d, h->tokens, 1, p, h->tokens, h->v, h->v_stride, 0, h->y + first * h->y_stride,
-             h->y_stride);
+    mla_panel_product(rows, h->d, h->tokens, mla_rows(h->p, h->tokens), mla_panels_packed(h->packed, h->tokens),
+                      (mla_panel_start){0}, y, h->y_stride);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t c = 0; c < h->d; c++) y[i * h->y_stride + c] *= factor[i];
+}
+
+/* sum (N, d) += a^T b, a (rows, N), b (rows, d); sum NULL: not wanted. */
+static void add_outer(const head *h, real *sum, size_t sum_stride, const real *a, const real *b, size_t stride,
+                      size_t rows) {
+    if (sum)
+        mla_panel_product(h->tokens, h->d, rows, mla_columns_of(a, h->tokens), mla_panels_direct(b, stride),
+                          (mla_panel_start){.add = sum, .add_row = sum_stride}, sum, sum_stride);
 }
 
 static void backward_tile(const head *h, size_t first, size_t rows) {
     const size_t n = h->tokens;
-    real *p = h->scratch, *ds = h->scratch + TILE * n;
     const real *dy = h->dy + first * h->y_stride, *y = h->y + first * h->y_stride, scale = scale_of(h);
-    scores(h, p, first, rows);
-    for (size_t i = 0; i < rows; i++) mla_vec_exp(n, p + i * n, p + i * n, h->lse[first + i]);
-    if (h->dv) mla_gemm(MLA_T, MLA_N, n, h->d, rows, 1, p, n, dy, h->y_stride, 1, h->dv, h->dv_stride);
-    mla_gemm(MLA_N, MLA_T, rows, n, h->d, 1, dy, h->y_stride, h->v, h->v_stride, 0, ds, n);
+    times_packed(h, h->p, h->q + first * h->q_stride, h->q_stride, h->k_turned, rows);
+    times_packed(h, h->ds, dy, h->y_stride, h->v_turned, rows);
     for (size_t i = 0; i < rows; i++) {
+        real *restrict p = h->p + i * n, *restrict ds = h->ds + i * n;
         real dot = 0;
         for (size_t c = 0; c < h->d; c++) dot += dy[i * h->y_stride + c] * y[i * h->y_stride + c];
-        for (size_t j = 0; j < n; j++) ds[i * n + j] = p[i * n + j] * (ds[i * n + j] - dot) * scale;
+        mla_vec_exp(n, p, p, scale, h->lse[first + i]);
+        for (size_t j = 0; j < n; j++) ds[j] = p[j] * (ds[j] - dot) * scale;
     }
-    if (h->dq)
-        mla_gemm(MLA_N, MLA_N, rows, h->d, n, 1, ds, n, h->k, h->k_stride, 1, h->dq + first * h->dq_stride, h->dq_stride);
-    if (h->dk)
-        mla_gemm(MLA_T, MLA_N, n, h->d, rows, 1, ds, n, h->q + first * h->q_stride, h->q_stride, 1, h->dk, h->dk_stride);
+    add_outer(h, h->dv, h->dv_stride, h->p, dy, h->y_stride, rows);
+    add_outer(h, h->dk, h->dk_stride, h->ds, h->q + first * h->q_stride, h->q_stride, rows);
+    if (h->dq) {
+        real *dq = h->dq + first * h->dq_stride;
+        mla_panel_product(rows, h->d, n, mla_rows(h->ds, n), mla_panels_packed(h->packed, n),
+                          (mla_panel_start){.add = dq, .add_row = h->dq_stride}, dq, h->dq_stride);
+    }
 }
 
-static void each_tile(mla_op_args *args, void (*run)(const head *h, size_t first, size_t rows)) {
+static void each_tile(mla_op_args *args, void (*run)(const head *h, size_t first, size_t rows), bool backward) {
     const size_t heads = ((const attributes *)args->attr)->heads;
     for (size_t b = 0; b < args->in[Q].shape[0]; b++)
         for (size_t i = 0; i < heads; i++) {
             const head h = head_of(args, b, i);
+            mla_panel_pack(h.k_turned, h.d, h.tokens, h.k, 1, h.k_stride);
+            if (backward) mla_panel_pack(h.v_turned, h.d, h.tokens, h.v, 1, h.v_stride);
+            mla_panel_pack(h.packed, h.tokens, h.d, backward ? h.k : h.v, backward ? h.k_stride : h.v_stride, 1);
             for (size_t first = 0; first < h.tokens; first += TILE)
                 run(&h, first, h.tokens - first < TILE ? h.tokens - first : TILE);
         }
 }
 
-static void forward(mla_op_args *args) { each_tile(args, forward_tile); }
-static void backward(mla_op_args *args) { each_tile(args, backward_tile); }
+static void forward(mla_op_args *args) { each_tile(args, forward_tile, false); }
+static void backward(mla_op_args *args) { each_tile(args, backward_tile, true); }
 
 const mla_op mla_op_softmax_attention = {
     .name = "softmax_attention", .plan = plan, .forward = forward, .backward = backward};
