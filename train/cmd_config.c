@@ -40,7 +40,7 @@ int mla_cmd_version(int argc, char **argv) {
     yaml_get_version(&major, &minor, &patch);
     printf("mirrorla %s\n", MLA_VERSION);
     printf("compiler   %s\n", __VERSION__);
-    printf("vectors    %s; exp and erf: %s\n", mla_isa_engine.name,
+    printf("vectors    %s; exp of elu + 1: %s\n", mla_isa_engine.name,
            mla_isa_engine.vector_maths ? "vector variants of the C library (libmvec)" : "scalar functions of the C library");
     printf("products   %s\n", mla_gemm_backend());
     printf("threads    %d, one a core, unless --threads says otherwise\n", mla_machine_cores());

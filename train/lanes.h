@@ -5,7 +5,7 @@
  * lanes' gradients are summed in a fixed binary tree, folded as lanes finish.  Which thread runs a lane changes nothing,
  * so the gradient has the same bits for any number of threads.
  *
- *     batch of 128 -> 16 shards of 8 -> 8 lanes, dealt to threads -> tree sum -> one gradient
+ *     batch of 128 -> 32 shards of 4 -> 8 lanes, dealt to threads -> tree sum -> one gradient
  *
  *     mla_engine *engine;
  *     if (mla_engine_new(&engine, model, &(mla_engine_options){.threads = 2, .lanes = 8, .shard = 8}, &error) != MLA_OK) ...
