@@ -266,11 +266,25 @@ static real *gradient_of(mla_tape *tape, mla_var x) {
     return s->gradient;
 }
 
+/* The value that x is, or is a view of. */
+static int32_t root_of(const mla_tape *tape, mla_var x) {
+    const slot *s = get(tape, x);
+    return s->base >= 0 ? root_of(tape, (mla_var){s->base}) : x.id;
+}
+
+/* Does another input of the node, whose gradient the operation adds to, share input i's? */
+static bool shared_gradient(const mla_tape *tape, const node *n, int i) {
+    for (int j = 0; j < MLA_MAX_INPUTS; j++)
+        if (j != i && n->in[j].id >= 0 && n->op->passes != j + 1 && root_of(tape, n->in[j]) == root_of(tape, n->in[i]))
+            return true;
+    return false;
+}
+
 /* The gradient of input i: fresh memory if nobody has added to it yet and the operation can write it. */
 static void provide_gradient(mla_tape *tape, const node *n, int i, mla_op_args *args) {
     slot *s = get(tape, n->in[i]);
     if (!s->needs_gradient || n->op->passes == i + 1) return;
-    args->fresh[i] = n->op->rewrite >> i & 1 && s->base < 0 && !s->gradient;
+    args->fresh[i] = n->op->rewrite >> i & 1 && s->base < 0 && !s->gradient && !shared_gradient(tape, n, i);
     if (args->fresh[i]) take_gradient(tape, s);
     args->din[i].data = gradient_of(tape, n->in[i]);
 }

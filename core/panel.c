@@ -92,7 +92,7 @@ static void half_tile(size_t rows, size_t k, mla_panel_left a, const real *b, si
 static void edge_tile(size_t rows, size_t width, size_t k, mla_panel_left a, const real *b, size_t depth, bool padded,
                       mla_panel_start start, real *c, size_t c_row) {
     enum { DEPTH = 64 };
-    real sum[MLA_TILE_ROWS * LANES] = {0}, part[DEPTH * LANES] = {0};
+    real sum[MLA_TILE_ROWS * LANES] = {0};
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < width; j++)
             sum[i * LANES + j] = (start.bias ? start.bias[j] : 0) + (start.add ? start.add[i * start.add_row + j] : 0);
@@ -100,6 +100,7 @@ static void edge_tile(size_t rows, size_t width, size_t k, mla_panel_left a, con
     if (padded) half_tile(rows, k, a, b, depth, on, sum, LANES);
     for (size_t p = 0; !padded && p < k; p += DEPTH) {
         const size_t some = k - p < DEPTH ? k - p : DEPTH;
+        real part[DEPTH * LANES] = {0};
         for (size_t q = 0; q < some; q++) memcpy(part + q * LANES, b + (p + q) * depth, width * sizeof(real));
         half_tile(rows, some, (mla_panel_left){a.data + p * a.depth, a.row, a.depth}, part, LANES, on, sum, LANES);
     }

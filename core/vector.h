@@ -43,6 +43,12 @@ static inline real mla_vector_sum(mla_vector v) {
 #endif
 }
 
+/* The larger of each pair; b where they do not compare. */
+static inline mla_vector mla_vector_larger(mla_vector a, mla_vector b) {
+    const mla_vector_bits first = a > b;
+    return (mla_vector)(((mla_vector_bits)a & first) | ((mla_vector_bits)b & ~first));
+}
+
 /* max(v, 0); a NaN stays one. */
 static inline mla_vector mla_vector_relu(mla_vector v) {
     const mla_vector_bits negative = v < 0;

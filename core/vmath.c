@@ -27,6 +27,19 @@ static const double INVERSE_SQRT2 = 0.70710678118654752440;
 #endif
 static const double INVERSE_SQRT_2PI = 0.39894228040143267794;
 
+real mla_vec_max(size_t n, const real *x) {
+    enum { LANES = MLA_LANES_PER_VECTOR };
+    real largest = x[0];
+    size_t i = 0;
+    if (n >= LANES) {
+        mla_vector most = mla_vector_load(x);
+        for (i = LANES; i + LANES <= n; i += LANES) most = mla_vector_larger(most, mla_vector_load(x + i));
+        for (int lane = 0; lane < LANES; lane++) largest = most[lane] > largest ? most[lane] : largest;
+    }
+    for (; i < n; i++) largest = x[i] > largest ? x[i] : largest;
+    return largest;
+}
+
 #ifdef MLA_DOUBLE
 real mla_vec_exp(size_t n, real *y, const real *x, real scale, real shift) {
     real sum = 0;
@@ -60,7 +73,9 @@ static inline mla_vector vector_exp(mla_vector x) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    const mla_vector_bits power = ((mla_vector_bits)moved + (127 - 0x4B400000)) << 23;
+    /* Unsigned: arguments far below the range wrap round, and their results are not used. */
+    typedef unsigned int vector_power __attribute__((vector_size(MLA_VECTOR_BYTES)));
+    const vector_power power = ((vector_power)moved + (127u - 0x4B400000u)) << 23;
     const mla_vector_bits large = x > 88.37f, value = (mla_vector_bits)(p * (mla_vector)power);
     return (mla_vector)((value & ~(x < -87.33f) & ~large) | (large & 0x7F800000));
 }

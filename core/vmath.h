@@ -1,4 +1,4 @@
-/* Elementwise functions over arrays, written so that the compiler uses the C library's vector variants. */
+/* Elementwise functions over arrays, in vectors. */
 #ifndef MLA_CORE_VMATH_H
 #define MLA_CORE_VMATH_H
 
@@ -6,9 +6,12 @@
 
 #include "core/real.h"
 
-/* y[i] = exp(scale x[i] - shift), zero below the normal numbers and infinite from 2.4e38 on; y may be x.  Returns the sum of
- * all y, of blocks in single precision. */
+/* y[i] = exp(scale x[i] - shift); y may be x.  Returns the sum of all y.  In single precision results are zero below the
+ * normal numbers and infinite from 2.4e38 on. */
 real mla_vec_exp(size_t n, real *y, const real *x, real scale, real shift);
+
+/* The largest of n >= 1 numbers; a NaN is passed over. */
+real mla_vec_max(size_t n, const real *x);
 
 /* Exact GELU, y = x Phi(x), and its derivative slope = Phi(x) + x phi(x), Phi and phi the standard normal
  * distribution and density (Hendrycks & Gimpel, arXiv 1606.08415).  y and slope may be x. */

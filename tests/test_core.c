@@ -256,6 +256,9 @@ START_TEST(gelu_is_close) {
         ck_assert_msg(ulps((double)slope[i], phi + a * density, 1) <= 4, "gelu'(%.9g) = %.9g, not %.9g", a, (double)slope[i],
                       phi + a * density);
     }
+    real nothing[] = {NAN}, its_slope[] = {0};
+    mla_vec_gelu(1, nothing, its_slope, nothing);
+    ck_assert(isnan(nothing[0]) && isnan(its_slope[0]));
     real *place = test_reals(n);
     memcpy(place, x, n * sizeof(real));
     mla_vec_gelu(n, place, slope, place);

@@ -44,6 +44,16 @@ BUILD(linear_twice) {
     const mla_var y = mla_linear(tape, in[0], in[1], in[2], MLA_NO_VAR, MLA_GELU);
     return mla_linear(tape, y, in[1], in[2], in[0], MLA_IDENTITY);
 }
+/* x is the result of another operation, whose gradient nobody has added to yet; it is the bias too. */
+BUILD(linear_of_a_result) {
+    const mla_var y = mla_gelu(tape, in[0]);
+    return mla_linear(tape, y, in[1], y, MLA_NO_VAR, MLA_IDENTITY);
+}
+/* A residual that is a view, and one that is added to twice. */
+BUILD(linear_onto_a_view) {
+    const mla_var wide = mla_gelu(tape, in[0]), y = mla_reshape(tape, wide, 2, (size_t[]){3, 4});
+    return mla_residual(tape, y, mla_linear(tape, y, in[1], in[2], y, MLA_IDENTITY), NULL);
+}
 BUILD(linear_reshaped) {
     const mla_var w = mla_reshape(tape, in[1], 2, (size_t[]){6, 4});
     return mla_reshape(tape, mla_linear(tape, in[0], w, in[2], MLA_NO_VAR, MLA_IDENTITY), 2, (size_t[]){9, 2});
@@ -127,6 +137,8 @@ static const gradient_case cases[] = {
     {"linear", "convolution weight", linear, IN({3, {2, 3, 12}}, {4, {5, 3, 2, 2}}, {1, {5}})},
     {"linear", "one by one", linear, IN({2, {1, 1}}, {2, {1, 1}}, {1, {1}})},
     {"linear", "x is the residual too", linear_onto_itself, IN({3, {2, 3, 4}}, {2, {4, 4}}, {1, {4}})},
+    {"linear", "x is a result and the bias too", linear_of_a_result, IN({2, {1, 4}}, {2, {4, 4}})},
+    {"linear", "onto a view of a result", linear_onto_a_view, IN({2, {2, 6}}, {2, {4, 4}}, {1, {4}})},
     {"linear", "one layer twice", linear_twice, IN({2, {3, 4}}, {2, {4, 4}}, {1, {4}})},
     {"linear", "reshaped weight and result", linear_reshaped, IN({2, {3, 4}}, {1, {24}}, {1, {6}})},
     {"layer_norm", "three dimensions", layer_norm, IN({3, {2, 3, 7}}, {1, {7}}, {1, {7}})},

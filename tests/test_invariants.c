@@ -519,6 +519,13 @@ END_TEST
 /* A value that is not finite must not vanish on its way through attention. */
 START_TEST(not_a_number_is_passed_on) {
     static builder *const kinds[] = {softmax, relu, elu1};
+    for (int which = 0; which < 3; which++) /* q, k or v of the mirror's first token */
+        for (int parts = 0; parts < 2; parts++) {
+            graph g = {.in = {test_tensor(1, SHAPE(2, 5, 96)), test_tensor(2, SHAPE(16)), test_tensor(3, SHAPE(16))}};
+            g.in[0].data[32 * which + 3] = NAN;
+            run(&g, parts ? composed_turn : fused_turn);
+            ck_assert_msg(isnan(g.y.data[3]), "mirror: NaN in part %d gives %g", which, (double)g.y.data[3]);
+        }
     for (int which = 0; which < 3; which++)
         for (int kind = 0; kind < 3; kind++) {
             graph g = {

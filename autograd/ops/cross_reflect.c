@@ -10,7 +10,8 @@
  *   du is then made orthogonal to u and divided by the vector's length (reflection.h)
  *
  * r is small (2 by default), so each token's row is read once and the r products are taken while it is in cache.
- * Saved: s, U, T and the inverse lengths.  Models use it within mirror_attention; this is its plain twin.
+ * Saved: s, U, T and the inverse lengths.  Models use it within mirror_attention,
+ * whose plain twin it is, and by itself where the channels do not fill whole vectors.
  */
 #include "autograd/ops/cross_reflect.h"
 

@@ -5,8 +5,8 @@
  *   dw[c, u, v] += sum_{i, j} dy[i, j, c] x[i + u - k/2, j + v - k/2, c],  db[c] += sum dy,  dresidual += dy
  *
  * Tokens stay rows of channels.  Of one image, a chunk of channels as wide as two vectors is copied into a plane with a
- * border of zeros, small enough for the L1 cache; there every output has all its taps, so that four tokens at a time are
- * summed in registers, and a row of taps of the filter's gradient likewise.
+ * border of zeros; there every output has all its taps, and what they read stands close together, so that four tokens at a
+ * time are summed in registers, and a row of taps of the filter's gradient likewise.
  */
 #include <string.h>
 

@@ -16,7 +16,7 @@
  *
  * The variance takes two passes: E[x^2] - mu^2 cancels in single precision.  With one pair, or N = 1, e = 0: harmless.
  * Saved an image: mu, then cos t and sin t as a row is turned by them, tanh, e, s (pair_angle.h).  Models use it within
- * mirror_attention; this is its plain twin.
+ * mirror_attention, whose plain twin it is, and by itself where the channels do not fill whole vectors.
  */
 #include "autograd/ops/pair_angle.h"
 

@@ -95,9 +95,8 @@ static void forward_tile(const head *h, size_t first, size_t rows) {
     real factor[TILE];
     times_packed(h, h->p, h->q + first * h->q_stride, h->q_stride, h->k_turned, rows);
     for (size_t i = 0; i < rows; i++) {
-        real *row = h->p + i * h->tokens, largest = row[0];
-#pragma omp simd reduction(max : largest)
-        for (size_t j = 0; j < h->tokens; j++) largest = row[j] > largest ? row[j] : largest;
+        real *row = h->p + i * h->tokens;
+        const real largest = mla_vec_max(h->tokens, row);
         const real sum = mla_vec_exp(h->tokens, row, row, scale, scale * largest);
         factor[i] = 1 / sum;
         h->lse[first + i] = scale * largest + (real)log((double)sum);
