@@ -33,7 +33,7 @@ class Commands(support.Case):
         for words in (['version'], ['--version']):
             out = self.run_program(*words).out
             self.assertRegex(out, r'^mirrorla \d+\.\d+')
-            for word in ('compiler', 'vectors', 'exp of elu + 1: ', 'products', 'threads', 'zlib'):
+            for word in ('compiler', 'vectors', 'exp of elu', 'products', 'threads', 'zlib'):
                 self.assertRegex(out, word)
 
     def test_config_reference(self):
