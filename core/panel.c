@@ -50,18 +50,11 @@ static inline __attribute__((always_inline)) void tile(const int rows, const int
 }
 
 #define TILE(ROWS, VECTORS)                                                                                                 \
-    case ROWS:                                                                                                              \
-        tile(ROWS, VECTORS, k, a, b, depth, start, c, c_row);                                                               \
-        break
+    case ROWS: tile(ROWS, VECTORS, k, a, b, depth, start, c, c_row); break
 
+/* One case for each number of rows up to MLA_TILE_ROWS. */
 #if defined(__AVX512F__) || defined(__aarch64__)
-#define TILES(VECTORS)                                                                                                      \
-    TILE(1, VECTORS);                                                                                                       \
-    TILE(2, VECTORS);                                                                                                       \
-    TILE(3, VECTORS);                                                                                                       \
-    TILE(4, VECTORS);                                                                                                       \
-    TILE(5, VECTORS);                                                                                                       \
-    TILE(6, VECTORS);                                                                                                       \
+#define MORE_TILES(VECTORS)                                                                                                 \
     TILE(7, VECTORS);                                                                                                       \
     TILE(8, VECTORS);                                                                                                       \
     TILE(9, VECTORS);                                                                                                       \
@@ -69,14 +62,16 @@ static inline __attribute__((always_inline)) void tile(const int rows, const int
     TILE(11, VECTORS);                                                                                                      \
     TILE(12, VECTORS)
 #else
+#define MORE_TILES(VECTORS) break
+#endif
 #define TILES(VECTORS)                                                                                                      \
     TILE(1, VECTORS);                                                                                                       \
     TILE(2, VECTORS);                                                                                                       \
     TILE(3, VECTORS);                                                                                                       \
     TILE(4, VECTORS);                                                                                                       \
     TILE(5, VECTORS);                                                                                                       \
-    TILE(6, VECTORS)
-#endif
+    TILE(6, VECTORS);                                                                                                       \
+    MORE_TILES(VECTORS)
 
 static void full_tile(size_t rows, size_t k, mla_panel_left a, const real *b, size_t depth, mla_panel_start start, real *c,
                       size_t c_row) {
