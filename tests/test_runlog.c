@@ -473,6 +473,11 @@ START_TEST(a_later_best_is_set_aside) {
 }
 END_TEST
 
+static _Noreturn void log_forever(mla_runlog *log) {
+    for (uint64_t step = 21;; step++)
+        if (log_step(log, step, NULL) != MLA_OK) _exit(1);
+}
+
 /* A child logs and is killed; whatever stands in the log can be gone on with. */
 START_TEST(a_kill_at_any_moment_leaves_a_log) {
     ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr)); /* it tells of missing lines each time */
@@ -482,8 +487,7 @@ START_TEST(a_kill_at_any_moment_leaves_a_log) {
         if (kills == 0) write_steps(log, 1, 20);
         pid_t child = fork();
         ck_assert_int_ge(child, 0);
-        for (uint64_t step = 21; child == 0; step++)
-            if (log_step(log, step, NULL) != MLA_OK) _exit(1);
+        if (child == 0) log_forever(log);
         mla_runlog_close(log);
         usleep((useconds_t)(200 + 97 * kills));
         kill(child, SIGKILL);
