@@ -50,6 +50,9 @@ mla_var mla_token_mean(mla_tape *tape, mla_var x);
 /* y = softmax(q k^T / sqrt(d)) v per head, in tiles: no N x N memory.  q, k, v (B, N, C) views -> (B, N, C). */
 mla_var mla_softmax_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads);
 
+/* f(x) element by element.  x (...) view -> the same shape. */
+mla_var mla_features(mla_tape *tape, mla_var x, mla_feature_map map);
+
 /* y_n = f(q_n) S / (f(q_n) . z + eps), S = mean_m f(k_m)^T v_m, z = mean_m f(k_m), per head.
  * q, k, v (B, N, C) views -> (B, N, C). */
 mla_var mla_linear_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads, mla_feature_map map, double eps);

@@ -6,14 +6,14 @@
 #include "layers/probe.h"
 
 mla_block mla_block_declare(mla_params *params, const char *prefix, size_t channels, size_t heads, size_t side,
-                            const mla_model_spec *spec, double drop_path, unsigned index) {
+                            mla_attention_kind kind, const mla_model_spec *spec, double drop_path, unsigned index) {
     char name[MLA_PARAM_NAME_BYTES];
     const size_t hidden = (size_t)(spec->mlp_ratio * (double)channels);
     mla_block block = {.drop_path = drop_path, .index = index};
     snprintf(name, sizeof name, "%s.norm1", prefix);
     block.norm1 = mla_norm_declare(params, name, channels, spec->norm_eps);
     snprintf(name, sizeof name, "%s.attn", prefix);
-    block.attention = mla_attention_declare(params, name, channels, heads, side, &spec->attention);
+    block.attention = mla_attention_declare(params, name, channels, heads, side, kind, &spec->attention);
     snprintf(name, sizeof name, "%s.norm2", prefix);
     block.norm2 = mla_norm_declare(params, name, channels, spec->norm_eps);
     snprintf(name, sizeof name, "%s.mlp.fc1", prefix);
@@ -77,7 +77,8 @@ mla_stage mla_stage_declare(mla_params *params, const char *prefix, const mla_mo
         const unsigned block = first_block + (unsigned)i;
         const double rate = total > 1 ? spec->drop_path * (double)block / (double)(total - 1) : spec->drop_path;
         snprintf(name, sizeof name, "%sblocks.%d", prefix, i);
-        blocks[i] = mla_block_declare(params, name, channels, (size_t)spec->heads[index], stage.side, spec, rate, block);
+        blocks[i] = mla_block_declare(params, name, channels, (size_t)spec->heads[index], stage.side, spec->kinds[index],
+                                      spec, rate, block);
     }
     return stage;
 }

@@ -42,6 +42,7 @@ mla_var mla_norm_forward(const mla_norm_layer *layer, mla_tape *tape, mla_var x)
 
 /* Attention of any kind on the tokens of a square grid: q, k, v projection, the kind's core, output projection. */
 typedef struct mla_attention {
+    mla_attention_kind kind;
     mla_attention_spec spec;
     size_t channels, heads, side;
     mla_linear_layer qkv, proj;
@@ -50,9 +51,20 @@ typedef struct mla_attention {
 } mla_attention;
 
 mla_attention mla_attention_declare(mla_params *params, const char *prefix, size_t channels, size_t heads, size_t side,
-                                    const mla_attention_spec *spec);
+                                    mla_attention_kind kind, const mla_attention_spec *spec);
 /* x (B, N, C), N = side^2 -> (B, N, C); residual (B, N, C) is added when given. */
 mla_var mla_attention_forward(const mla_attention *layer, mla_tape *tape, mla_var x, mla_var residual);
+
+/* The parts of forward, for code that looks inside (what a tape records for them is the caller's). */
+
+/* x (B, N, C) -> q, k and v side by side, (B, N, 3C). */
+mla_var mla_attention_project(const mla_attention *layer, mla_tape *tape, mla_var x);
+/* qkv (B, N, 3C), of mla_attention_project or the caller's own -> (B, N, C): what the tokens take from each other, without
+ * convolution and output projection.  Linear in v: with unit vectors in its place it gives the attention matrix. */
+mla_var mla_attention_core(const mla_attention *layer, mla_tape *tape, mla_var qkv);
+/* What the kind's feature map makes of q and k, (B, N, h D) each with head h in columns h D .. h D + D - 1; false, and
+ * nothing recorded, for kinds without one. */
+bool mla_attention_features(const mla_attention *layer, mla_tape *tape, mla_var qkv, mla_var *fq, mla_var *fk);
 
 /* A pre-norm transformer block: x += attention(norm1(x)); x += mlp(norm2(x)). */
 typedef struct mla_block {
@@ -64,7 +76,7 @@ typedef struct mla_block {
 } mla_block;
 
 mla_block mla_block_declare(mla_params *params, const char *prefix, size_t channels, size_t heads, size_t side,
-                            const mla_model_spec *spec, double drop_path, unsigned index);
+                            mla_attention_kind kind, const mla_model_spec *spec, double drop_path, unsigned index);
 mla_var mla_block_forward(const mla_block *block, mla_tape *tape, mla_var x, const mla_forward *forward);
 
 /* Patch embedding, position embedding, blocks: images or the tokens of the stage before -> tokens (B, side^2, C). */

@@ -33,10 +33,10 @@ static mla_status check_stage(const mla_model_spec *spec, int i, int side, mla_e
         return mla_fail(error, MLA_INVALID, "stage %d: a grid of side %d cannot be cut into patches of %d", i + 1, side,
                         patch);
     const mla_mirror_spec *m = &spec->attention.mirror;
-    if (spec->attention.kind == MLA_ATTENTION_MIRROR && m->reflections && m->block && d % m->block)
+    if (spec->kinds[i] == MLA_ATTENTION_MIRROR && m->reflections && m->block && d % m->block)
         return mla_fail(error, MLA_INVALID, "stage %d: head width %d is not a multiple of mirror.block %d", i + 1, d,
                         m->block);
-    if (spec->attention.kind == MLA_ATTENTION_MIRROR && m->variance_angle && d % 2)
+    if (spec->kinds[i] == MLA_ATTENTION_MIRROR && m->variance_angle && d % 2)
         return mla_fail(error, MLA_INVALID, "stage %d: mirror.variance_angle turns channel pairs, head width %d is odd",
                         i + 1, d);
     return MLA_OK;

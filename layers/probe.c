@@ -172,7 +172,7 @@ static void features(real *f, const mla_view *view, mla_side side, size_t head) 
     size_t width;
     const real *x = mla_view_channels(&width, view, MLA_AFTER_CROSS, side, (int)head);
     for (size_t n = 0; n < view->tokens; n++, f += view->d, x += 2 * view->channels) {
-        if (view->attention->spec.kind == MLA_ATTENTION_ELU1)
+        if (view->attention->kind == MLA_ATTENTION_ELU1)
             mla_vec_elu1(view->d, f, x);
         else
             for (size_t i = 0; i < view->d; i++) f[i] = x[i] < 0 ? 0 : x[i];
@@ -180,7 +180,7 @@ static void features(real *f, const mla_view *view, mla_side side, size_t head) 
 }
 
 bool mla_view_is_relu(const mla_view *view) {
-    return view->attention->spec.kind == MLA_ATTENTION_RELU || view->attention->spec.kind == MLA_ATTENTION_MIRROR;
+    return view->attention->kind == MLA_ATTENTION_RELU || view->attention->kind == MLA_ATTENTION_MIRROR;
 }
 
 /* A linear kind's features of one head, and its denominators. */
@@ -232,7 +232,7 @@ mla_status mla_view_attention(real *a, const mla_view *view, size_t head, size_t
     const size_t tokens = view->tokens, d = view->d;
     MLA_REQUIRE(head < view->heads && first + rows <= tokens, "head %zu of %zu, rows %zu + %zu of %zu", head, view->heads,
                 first, rows, tokens);
-    if (view->attention->spec.kind == MLA_ATTENTION_SOFTMAX) {
+    if (view->attention->kind == MLA_ATTENTION_SOFTMAX) {
         softmax_rows(a, view, head, first, rows);
         return MLA_OK;
     }
@@ -282,7 +282,7 @@ static mla_status softmax_received(real *received, const mla_view *view, size_t 
 mla_status mla_view_received(real *received, const mla_view *view, mla_error *error) {
     mla_status status = MLA_OK;
     for (size_t head = 0; status == MLA_OK && head < view->heads; head++)
-        status = (view->attention->spec.kind == MLA_ATTENTION_SOFTMAX ? softmax_received : linear_received)(
+        status = (view->attention->kind == MLA_ATTENTION_SOFTMAX ? softmax_received : linear_received)(
             received + head * view->tokens, view, head, error);
     return status;
 }

@@ -11,7 +11,8 @@ typedef enum mla_attention_kind {
     MLA_ATTENTION_SOFTMAX,
     MLA_ATTENTION_RELU,
     MLA_ATTENTION_ELU1,
-    MLA_ATTENTION_MIRROR
+    MLA_ATTENTION_MIRROR,
+    MLA_ATTENTION_KINDS /* how many there are */
 } mla_attention_kind;
 
 typedef struct mla_mirror_spec {
@@ -23,8 +24,8 @@ typedef struct mla_mirror_spec {
     int cross_head;      /* rx, reflections across all heads; 0 = off */
 } mla_mirror_spec;
 
+/* What the attention layers of all stages share; each kind reads its part. */
 typedef struct mla_attention_spec {
-    mla_attention_kind kind;
     int dwconv; /* side of the depthwise convolution of v on the token grid, odd; 0 = off; linear kinds only */
     bool qkv_bias;
     double eps; /* floor of the linear-attention denominator, a fraction of the token mean */
@@ -37,12 +38,20 @@ typedef struct mla_model_spec {
     int channels; /* of the input: 3 */
     int classes;
     int patch;  /* side of the first patch; later pvt stages halve the grid */
-    int stages; /* entries used in the three lists below; 1 for vit */
+    int stages; /* entries used in the lists below; 1 for vit */
     int dims[MLA_MAX_STAGES], depths[MLA_MAX_STAGES], heads[MLA_MAX_STAGES];
+    mla_attention_kind kinds[MLA_MAX_STAGES]; /* of the stages' attention */
     double mlp_ratio;
     double drop_path; /* rate of the last block; grows linearly from 0 at the first */
     double norm_eps;  /* of every LayerNorm */
     mla_attention_spec attention;
 } mla_model_spec;
+
+/* Does any stage have this kind? */
+static inline bool mla_model_has_kind(const mla_model_spec *spec, mla_attention_kind kind) {
+    for (int i = 0; i < spec->stages; i++)
+        if (spec->kinds[i] == kind) return true;
+    return false;
+}
 
 #endif

@@ -103,7 +103,7 @@ static const refusal refusals[] = {
     {"optim: {nesterov: 1}\n", {"optim.nesterov", "true or false", "found \"1\""}},
     {"optim: {nesterov: \"true\"}\n", {"optim.nesterov", "quoted text \"true\"", "without quotes"}},
     {"optim: {nesterov: null}\n", {"optim.nesterov", "true or false", "found null"}},
-    {"model: {attention: {kind: miror}}\n", {"model.attention.kind", "softmax, relu, elu1, mirror", "did you mean mirror?"}},
+    {"model: {attention: {kind: miror}}\n", {"model.attention.kind", "softmax, relu, elu1, ", "did you mean mirror?"}},
     {"data: {set: Cifar10}\n", {"data.set", "twins, cifar10", "did you mean cifar10?"}},
     {"data: {on_error: no}\n", {"data.on_error", "one of fail, skip, substitute", "found \"no\""}},
     {"data: {path: \"\"}\n", {"data.path", "it is empty"}},

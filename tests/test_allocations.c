@@ -54,7 +54,7 @@ static void setup(trainer *t, mla_attention_kind kind) {
     mla_config_defaults(&t->config);
     t->config.data.set = MLA_SET_TWINS;
     t->config.data.twins_train = 256;
-    t->config.model.attention.kind = kind;
+    t->config.model.kinds[0] = kind;
     t->config.model.drop_path = 0.2;
     check_ok(mla_dataset_open(&t->dataset, &t->config.data, MLA_SPLIT_TRAIN, 0, &error), &error);
     t->config.model.image = 32;
@@ -107,7 +107,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("allocations");
     TCase *cases = tcase_create("training step");
-    tcase_add_loop_test(cases, no_allocation_after_the_first_step, MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_MIRROR + 1);
+    tcase_add_loop_test(cases, no_allocation_after_the_first_step, MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_KINDS);
     suite_add_tcase(suite, cases);
     mla_gemm_setup();
     return run_suite(suite);

@@ -123,7 +123,7 @@ START_TEST(empty_is_default) {
     }
     ck_assert(defaults.model.stages == 1 && defaults.model.dims[0] == 64 && defaults.model.depths[0] == 4);
     ck_assert(defaults.model.image == 32 && defaults.model.channels == 3 && defaults.model.classes == 0);
-    ck_assert(defaults.model.attention.kind == MLA_ATTENTION_MIRROR && defaults.model.attention.mirror.block == 8);
+    ck_assert(defaults.model.kinds[0] == MLA_ATTENTION_MIRROR && defaults.model.attention.mirror.block == 8);
     ck_assert(defaults.model.attention.mirror.angle_max == 1.57079632679489661923);
     ck_assert(defaults.optim.name == MLA_ADAMW && defaults.optim.lr == 1e-3 && defaults.optim.betas[1] == 0.999);
     ck_assert(defaults.schedule.name == MLA_SCHEDULE_COSINE && defaults.train.batch == 128);
@@ -435,7 +435,7 @@ START_TEST(shipped_configs) {
         for (int k = 0; k < 4; k++) {
             snprintf(path, sizeof path, "%s/configs/cifar10/%s_%s.yaml", source, models[m], kinds[k]);
             ck_assert_msg(mla_config_load(&c, path, NULL, 0, &error) == MLA_OK, "%s", error.text);
-            ck_assert_int_eq((int)c.model.attention.kind, k);
+            ck_assert_str_eq(mla_attention_kind_name(c.model.kinds[c.model.stages - 1]), kinds[k]);
             ck_assert(c.data.set == MLA_SET_CIFAR10 && c.train.epochs == 10 && c.model.attention.dwconv == 5);
             ck_assert_int_eq(c.model.stages, m == 1 ? 3 : 1);
             check_round_trip(&c);

@@ -96,10 +96,11 @@ static mla_model_spec read_spec(void) {
                                  &a->mirror.angle_gain, "cross_head", &a->mirror.cross_head) == 0,
                   "spec of %s: %s", mla_safetensors_path(file), wrong.text);
     spec.family = (mla_family)position(names_of("model.family"), family);
-    a->kind = (mla_attention_kind)position(names_of("model.attention.kind"), kind);
     a->qkv_bias = bias;
     a->mirror.variance_angle = angle;
     spec.stages = (int)json_array_size(dims);
+    for (int i = 0; i < spec.stages; i++)
+        spec.kinds[i] = (mla_attention_kind)position(names_of("model.attention.kind"), kind);
     read_list(spec.dims, dims, spec.stages);
     read_list(spec.depths, depths, spec.stages);
     read_list(spec.heads, heads, spec.stages);
@@ -145,7 +146,7 @@ static golden load(int index) {
     open_file(name);
     const mla_model_spec spec = read_spec();
     ck_assert_int_eq((int)spec.family, index / kinds);
-    ck_assert_int_eq((int)spec.attention.kind, index % kinds);
+    ck_assert_int_eq((int)spec.kinds[0], index % kinds);
     golden g = {.tape = test_tape()};
     mla_error error = {0};
     ck_assert_msg(mla_model_new(&g.model, &spec, &error) == MLA_OK, "%s", error.text);
@@ -210,7 +211,7 @@ END_TEST
 static void compare_final(const golden *g, const mla_param *p) {
     const real *got = g->params->value + p->offset, *want = stored("adamw_final.%s", p->name).data;
     const size_t length = strlen(p->name), third = p->count / 3;
-    const bool softmax = mla_model_get_spec(g->model)->attention.kind == MLA_ATTENTION_SOFTMAX;
+    const bool softmax = mla_model_get_spec(g->model)->kinds[0] == MLA_ATTENTION_SOFTMAX;
     if (!softmax || length < 8 || strcmp(p->name + length - 8, "qkv.bias") != 0) {
         test_close(p->name, got, want, p->count, 1e-5);
         return;

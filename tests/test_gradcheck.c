@@ -87,6 +87,8 @@ BUILD(softmax_thirds) {
                                  mla_columns(tape, in[0], 2 * c->b, c->b), c->a);
 }
 BUILD(softmax_itself) { return mla_softmax_attention(tape, in[0], in[0], in[0], c->a); }
+BUILD(feature_map) { return mla_features(tape, in[0], (mla_feature_map)c->map); }
+BUILD(feature_map_view) { return mla_features(tape, mla_columns(tape, in[0], 2, 5), (mla_feature_map)c->map); }
 BUILD(attention) { return mla_linear_attention(tape, in[0], in[1], in[2], c->a, (mla_feature_map)c->map, 1e-2); }
 BUILD(attention_thirds) {
     return mla_linear_attention(tape, mla_columns(tape, in[0], 0, c->b), mla_columns(tape, in[0], c->b, c->b),
@@ -172,6 +174,8 @@ static const gradient_case cases[] = {
     {"softmax_attention", "one token", softmax, IN({3, {2, 1, 4}}, {3, {2, 1, 4}}, {3, {2, 1, 4}}), .a = 2},
     {"softmax_attention", "two tiles of queries", softmax_thirds, IN({3, {1, 67, 6}}), .a = 1, .b = 2},
     {"softmax_attention", "q, k and v are one", softmax_itself, IN({3, {1, 5, 3}}), .a = 1},
+    {"feature_map", "ReLU", feature_map, IN({3, {2, 3, 5}}), RELU},
+    {"feature_map", "elu + 1, view of columns", feature_map_view, IN({3, {2, 3, 9}}), ELU1},
     {"linear_attention", "ReLU", attention, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2, RELU},
     {"linear_attention", "elu + 1", attention, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2, ELU1},
     {"linear_attention", "ReLU, a query all negative", attention, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2,
@@ -322,29 +326,42 @@ END_TEST
 typedef struct model_case {
     const char *name;
     mla_family family;
+    mla_attention_kind kinds[2];
     mla_attention_spec attention;
     double drop_path;
 } model_case;
 
-#define MIRROR(...)                                                                                                         \
+#define BOTH(KIND)                                                                                                          \
+    { MLA_ATTENTION_##KIND, MLA_ATTENTION_##KIND }
+#define PLAIN(convolution, bias)                                                                                            \
+    { .dwconv = convolution, .qkv_bias = bias, .eps = 1e-3 }
+#define MIRROR(b, r, angle, rx)                                                                                             \
     {                                                                                                                       \
-        MLA_ATTENTION_MIRROR, 3, true, 1e-3, { __VA_ARGS__ }                                                                \
+        .dwconv = 3, .qkv_bias = true, .eps = 1e-3, .mirror = {                                                             \
+            .block = b,                                                                                                     \
+            .reflections = r,                                                                                               \
+            .variance_angle = angle,                                                                                        \
+            .angle_max = 1.5,                                                                                               \
+            .angle_gain = 1,                                                                                                \
+            .cross_head = rx                                                                                                \
+        }                                                                                                                   \
     }
 
 static const model_case models[] = {
-    {"vit softmax", MLA_FAMILY_VIT, {MLA_ATTENTION_SOFTMAX, 3, true, 1e-3, {0}}, 0},
-    {"vit relu", MLA_FAMILY_VIT, {MLA_ATTENTION_RELU, 3, true, 1e-3, {0}}, 0},
-    {"vit elu1", MLA_FAMILY_VIT, {MLA_ATTENTION_ELU1, 0, false, 1e-3, {0}}, 0},
-    {"vit mirror", MLA_FAMILY_VIT, MIRROR(2, 2, true, 1.5, 1, 2), 0},
-    {"vit mirror, drop path", MLA_FAMILY_VIT, MIRROR(0, 3, true, 1.5, 1, 1), 0.5},
-    {"vit mirror, no block reflections", MLA_FAMILY_VIT, MIRROR(2, 0, true, 1.5, 1, 2), 0},
-    {"vit mirror, no angle", MLA_FAMILY_VIT, MIRROR(2, 2, false, 1.5, 1, 2), 0},
-    {"vit mirror, no cross reflections", MLA_FAMILY_VIT, MIRROR(2, 2, true, 1.5, 1, 0), 0},
-    {"vit mirror, nothing but ReLU", MLA_FAMILY_VIT, MIRROR(0, 0, false, 1.5, 1, 0), 0},
-    {"pvt softmax", MLA_FAMILY_PVT, {MLA_ATTENTION_SOFTMAX, 0, false, 1e-3, {0}}, 0.5},
-    {"pvt relu", MLA_FAMILY_PVT, {MLA_ATTENTION_RELU, 0, true, 1e-3, {0}}, 0},
-    {"pvt elu1", MLA_FAMILY_PVT, {MLA_ATTENTION_ELU1, 3, true, 1e-3, {0}}, 0},
-    {"pvt mirror", MLA_FAMILY_PVT, MIRROR(2, 2, true, 1.5, 1, 2), 0.5},
+    {"vit softmax", MLA_FAMILY_VIT, BOTH(SOFTMAX), PLAIN(3, true), 0},
+    {"vit relu", MLA_FAMILY_VIT, BOTH(RELU), PLAIN(3, true), 0},
+    {"vit elu1", MLA_FAMILY_VIT, BOTH(ELU1), PLAIN(0, false), 0},
+    {"vit mirror", MLA_FAMILY_VIT, BOTH(MIRROR), MIRROR(2, 2, true, 2), 0},
+    {"vit mirror, drop path", MLA_FAMILY_VIT, BOTH(MIRROR), MIRROR(0, 3, true, 1), 0.5},
+    {"vit mirror, no block reflections", MLA_FAMILY_VIT, BOTH(MIRROR), MIRROR(2, 0, true, 2), 0},
+    {"vit mirror, no angle", MLA_FAMILY_VIT, BOTH(MIRROR), MIRROR(2, 2, false, 2), 0},
+    {"vit mirror, no cross reflections", MLA_FAMILY_VIT, BOTH(MIRROR), MIRROR(2, 2, true, 0), 0},
+    {"vit mirror, nothing but ReLU", MLA_FAMILY_VIT, BOTH(MIRROR), MIRROR(0, 0, false, 0), 0},
+    {"pvt softmax", MLA_FAMILY_PVT, BOTH(SOFTMAX), PLAIN(0, false), 0.5},
+    {"pvt relu", MLA_FAMILY_PVT, BOTH(RELU), PLAIN(0, true), 0},
+    {"pvt elu1", MLA_FAMILY_PVT, BOTH(ELU1), PLAIN(3, true), 0},
+    {"pvt mirror", MLA_FAMILY_PVT, BOTH(MIRROR), MIRROR(2, 2, true, 2), 0.5},
+    {"pvt relu, mirror", MLA_FAMILY_PVT, {MLA_ATTENTION_RELU, MLA_ATTENTION_MIRROR}, MIRROR(2, 2, true, 2), 0},
 };
 
 typedef struct model_run {
@@ -376,6 +393,7 @@ START_TEST(whole_model) {
                                  .mlp_ratio = 1.5,
                                  .drop_path = c->drop_path,
                                  .norm_eps = 1e-6,
+                                 .kinds = {c->kinds[0], c->kinds[1]},
                                  .attention = c->attention};
     model_run r;
     mla_error error = {0};

@@ -58,22 +58,20 @@ END_TEST
 /* ---- prepared parameters */
 
 static mla_model_spec spec_of(int variant) {
-    return (mla_model_spec){.family = variant & 1 ? MLA_FAMILY_PVT : MLA_FAMILY_VIT,
-                            .image = 8,
-                            .channels = 3,
-                            .classes = 5,
-                            .patch = 2,
-                            .stages = variant & 1 ? 2 : 1,
-                            .dims = {16, 32},
-                            .depths = {2, 1},
-                            .heads = {2, 2},
-                            .mlp_ratio = 2,
-                            .norm_eps = 1e-6,
-                            .attention = {.kind = MLA_ATTENTION_MIRROR,
-                                          .dwconv = 3,
-                                          .qkv_bias = !(variant & 2),
-                                          .eps = 1e-3,
-                                          .mirror = {4, 2, true, 1.5, 1, 2}}};
+    return (mla_model_spec){
+        .family = variant & 1 ? MLA_FAMILY_PVT : MLA_FAMILY_VIT,
+        .image = 8,
+        .channels = 3,
+        .classes = 5,
+        .patch = 2,
+        .stages = variant & 1 ? 2 : 1,
+        .dims = {16, 32},
+        .depths = {2, 1},
+        .heads = {2, 2},
+        .mlp_ratio = 2,
+        .norm_eps = 1e-6,
+        .kinds = {MLA_ATTENTION_MIRROR, MLA_ATTENTION_MIRROR},
+        .attention = {.dwconv = 3, .qkv_bias = !(variant & 2), .eps = 1e-3, .mirror = {4, 2, true, 1.5, 1, 2}}};
 }
 
 /* Logits and gradient of two images with the parameters as they are (prepared: NULL) or in prepared forms. */

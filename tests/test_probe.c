@@ -39,7 +39,8 @@ static void run_kind(pass *p, mla_attention_kind kind) {
         .heads = {2, 4},
         .mlp_ratio = 2,
         .norm_eps = 1e-6,
-        .attention = {.kind = kind, .dwconv = 3, .qkv_bias = true, .eps = 1e-6, .mirror = {2, 3, true, 1.5, 1, 3}}};
+        .kinds = {kind, kind},
+        .attention = {.dwconv = 3, .qkv_bias = true, .eps = 1e-6, .mirror = {2, 3, true, 1.5, 1, 3}}};
     run_spec(p, &spec);
 }
 
@@ -100,7 +101,7 @@ static mla_var attend(pass *p, const mla_view *view) {
         mla_tape_input(p->tape, mla_tensor_make(view->qk[MLA_AFTER_CROSS], 3, (size_t[]){1, view->tokens, 2 * channels}));
     const mla_var v = mla_tape_input(p->tape, mla_tensor_make(view->v, 3, (size_t[]){1, view->tokens, channels}));
     const mla_var q = mla_columns(p->tape, qk, 0, channels), k = mla_columns(p->tape, qk, channels, channels);
-    const mla_attention_kind kind = view->attention->spec.kind;
+    const mla_attention_kind kind = view->attention->kind;
     if (kind == MLA_ATTENTION_SOFTMAX) return mla_softmax_attention(p->tape, q, k, v, view->heads);
     return mla_linear_attention(p->tape, q, k, v, view->heads,
                                 kind == MLA_ATTENTION_ELU1 ? MLA_FEATURE_ELU1 : MLA_FEATURE_RELU, 1e-6);
@@ -157,7 +158,8 @@ START_TEST(parts_that_are_off_change_nothing) {
                                  .heads = {2},
                                  .mlp_ratio = 1,
                                  .norm_eps = 1e-6,
-                                 .attention = {.kind = MLA_ATTENTION_MIRROR, .eps = 1e-6, .mirror = {.reflections = 0}}};
+                                 .kinds = {MLA_ATTENTION_MIRROR},
+                                 .attention = {.eps = 1e-6, .mirror = {.reflections = 0}}};
     pass p;
     run_spec(&p, &spec);
     mla_view view = view_of(&p, 0, 0);
@@ -172,14 +174,14 @@ END_TEST
 START_TEST(energy_that_relu_keeps) {
     /* two tokens, two heads of two channels: q = (3 -4 | 0 1), (0 0 | 2 -1), k = -q */
     real qk[] = {3, -4, 0, 1, -3, 4, 0, -1, 0, 0, 2, -1, 0, 0, -2, 1};
-    mla_attention layer = {.spec.kind = MLA_ATTENTION_MIRROR};
+    mla_attention layer = {.kind = MLA_ATTENTION_MIRROR};
     const mla_view view = {&layer, 2, 4, 2, 2, {qk, qk, qk, qk}, NULL};
     ck_assert_double_eq_tol(mla_view_kept(&view, MLA_BEFORE, MLA_SIDE_Q, 0), 9.0 / 25, 1e-12);
     ck_assert_double_eq_tol(mla_view_kept(&view, MLA_BEFORE, MLA_SIDE_K, 0), 16.0 / 25, 1e-12);
     ck_assert_double_eq_tol(mla_view_kept(&view, MLA_BEFORE, MLA_SIDE_Q, 1), 5.0 / 6, 1e-12);
     ck_assert_double_eq_tol(mla_view_kept(&view, MLA_AFTER_CROSS, MLA_SIDE_Q, MLA_ALL_HEADS), 14.0 / 31, 1e-12);
     ck_assert(mla_view_is_relu(&view));
-    layer.spec.kind = MLA_ATTENTION_SOFTMAX;
+    layer.kind = MLA_ATTENTION_SOFTMAX;
     ck_assert(!mla_view_is_relu(&view));
 }
 END_TEST
@@ -205,7 +207,7 @@ END_TEST
 
 static void add_cases(TCase *cases) {
     tcase_add_test(cases, stages_are_those_of_the_operations);
-    tcase_add_loop_test(cases, attention_of_every_kind, MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_MIRROR + 1);
+    tcase_add_loop_test(cases, attention_of_every_kind, MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_KINDS);
     tcase_add_test(cases, parts_that_are_off_change_nothing);
     tcase_add_test(cases, energy_that_relu_keeps);
     tcase_add_test(cases, evidence_adds_up_to_the_logit);

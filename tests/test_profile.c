@@ -7,16 +7,19 @@
 
 /* ---- FLOPs: multiply-adds times two of matrix products and convolutions of one image */
 
-/* Counted by hand, layer by layer, from the formulas of docs/math.md; softmax, relu, elu1, mirror. */
+/* Counted by hand, layer by layer, from the formulas of docs/math.md. */
 typedef struct counted {
     const char *model;
-    double flops[MLA_ATTENTION_MIRROR + 1];
+    double flops[MLA_ATTENTION_KINDS];
     mla_model_spec spec;
 } counted;
 
 static const counted models[] = {
     {"pvt_nano",
-     {252580864, 223384576, 223384576, 225154048},
+     {[MLA_ATTENTION_SOFTMAX] = 252580864,
+      [MLA_ATTENTION_RELU] = 223384576,
+      [MLA_ATTENTION_ELU1] = 223384576,
+      [MLA_ATTENTION_MIRROR] = 225154048},
      {.family = MLA_FAMILY_PVT,
       .image = 32,
       .patch = 2,
@@ -25,13 +28,19 @@ static const counted models[] = {
       .depths = {2, 4, 2},
       .heads = {2, 4, 8}}},
     {"vit_tiny",
-     {539102976, 530697984, 530697984, 533352192},
+     {[MLA_ATTENTION_SOFTMAX] = 539102976,
+      [MLA_ATTENTION_RELU] = 530697984,
+      [MLA_ATTENTION_ELU1] = 530697984,
+      [MLA_ATTENTION_MIRROR] = 533352192},
      {.family = MLA_FAMILY_VIT, .image = 32, .patch = 4, .stages = 1, .dims = {192}, .depths = {9}, .heads = {6}}},
     {"vit_long",
-     {3761244672, 1708132864, 1708132864, 1720715776},
+     {[MLA_ATTENTION_SOFTMAX] = 3761244672,
+      [MLA_ATTENTION_RELU] = 1708132864,
+      [MLA_ATTENTION_ELU1] = 1708132864,
+      [MLA_ATTENTION_MIRROR] = 1720715776},
      {.family = MLA_FAMILY_VIT, .image = 64, .patch = 2, .stages = 1, .dims = {128}, .depths = {4}, .heads = {4}}},
 };
-enum { MODELS = sizeof models / sizeof models[0], KINDS = MLA_ATTENTION_MIRROR + 1 };
+enum { MODELS = sizeof models / sizeof models[0], KINDS = MLA_ATTENTION_KINDS };
 
 static mla_model *model_of(const counted *m, mla_attention_kind kind) {
     mla_config config;
@@ -44,7 +53,7 @@ static mla_model *model_of(const counted *m, mla_attention_kind kind) {
     spec.mlp_ratio = 4;
     spec.norm_eps = config.model.norm_eps;
     spec.attention = config.model.attention;
-    spec.attention.kind = kind;
+    for (int i = 0; i < spec.stages; i++) spec.kinds[i] = kind;
     spec.attention.dwconv = 5;
     ck_assert_msg(mla_model_new(&model, &spec, &error) == MLA_OK, "%s", error.text);
     mla_params_init(mla_model_params(model), 0);

@@ -8,7 +8,7 @@
 
 static const double CLOSE = sizeof(real) == sizeof(float) ? 2e-5 : 1e-12;
 
-enum { BATCH = 4, KINDS = 4, MODELS = 2 * KINDS };
+enum { BATCH = 4, KINDS = MLA_ATTENTION_KINDS, MODELS = 2 * KINDS };
 
 /* ---- small models of every family and kind */
 
@@ -26,11 +26,8 @@ static mla_model_spec spec_of(int index) {
                             .mlp_ratio = 2,
                             .drop_path = 0.4,
                             .norm_eps = 1e-6,
-                            .attention = {.kind = (mla_attention_kind)(index % KINDS),
-                                          .dwconv = 3,
-                                          .qkv_bias = true,
-                                          .eps = 1e-6,
-                                          .mirror = {2, 2, true, 1.5, 1, 2}}};
+                            .kinds = {(mla_attention_kind)(index % KINDS), (mla_attention_kind)(index % KINDS)},
+                            .attention = {.dwconv = 3, .qkv_bias = true, .eps = 1e-6, .mirror = {2, 2, true, 1.5, 1, 2}}};
 }
 
 typedef struct pass {
@@ -194,7 +191,7 @@ END_TEST
 
 /* From 0 at the first block to the whole rate at the last, over all stages. */
 START_TEST(drop_path_grows_with_depth) {
-    mla_model_spec spec = spec_of(4);
+    mla_model_spec spec = spec_of(KINDS);
     mla_params params = {0};
     mla_block blocks[3];
     spec.drop_path = 0.3;
@@ -474,7 +471,7 @@ START_TEST(weights_at_the_start) {
                   {"fc_norm.weight", 1},
                   {"head.weight", 0.02},
                   {"head.bias", 0}};
-    mla_model_spec spec = spec_of(3);
+    mla_model_spec spec = spec_of(MLA_ATTENTION_MIRROR);
     spec.dims[0] = 16;
     spec.attention.mirror.block = 4;
     mla_model *model;
@@ -491,7 +488,7 @@ END_TEST
 
 START_TEST(specs_that_make_no_model) {
     static const char *const part[] = {"stages", "classes", "dwconv", "heads", "patch", "block", "odd", "width", "grid"};
-    mla_model_spec spec = spec_of(3);
+    mla_model_spec spec = spec_of(MLA_ATTENTION_MIRROR);
     switch (_i) {
     case 0: spec.stages = 2; break;
     case 1: spec.classes = 1; break;
@@ -505,7 +502,7 @@ START_TEST(specs_that_make_no_model) {
         break;
     case 7: spec.mlp_ratio = 0.1; break;
     default:
-        spec = spec_of(7);
+        spec = spec_of(KINDS + MLA_ATTENTION_MIRROR);
         spec.patch = 8;
         break;
     }

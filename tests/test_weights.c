@@ -209,7 +209,7 @@ START_TEST(what_depends_on_the_image_stays) {
     ck_assert(folded.blocks == 2 && folded.cross == 0);
     ck_assert(checkpoint.config.model.attention.mirror.cross_head == config.model.attention.mirror.cross_head);
     mla_folded_free(&folded);
-    checkpoint.config.model.attention.kind = MLA_ATTENTION_RELU;
+    checkpoint.config.model.kinds[0] = MLA_ATTENTION_RELU;
     expect_ok(mla_fold(&folded, params, &checkpoint.config, &error), error);
     ck_assert(folded.blocks == 0 && folded.tensors == 0);
     mla_folded_free(&folded);

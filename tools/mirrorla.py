@@ -19,7 +19,7 @@ A spec is a plain dictionary (anything left out has the default of DEFAULTS):
     family      'vit' (one stage) or 'pvt' (a pyramid: every later stage halves the side)
     image, classes, patch, dims, depths, heads, mlp_ratio      dims ... heads: one entry a stage
     drop_path   rate of the last block's stochastic depth, in training; norm_eps: inside every LayerNorm
-    attention   kind        'softmax' | 'relu' | 'elu1' | 'mirror'
+    attention   kind        'softmax' | 'relu' | 'elu1' | 'mirror', or a list of one a stage
                 dwconv      side of the depthwise convolution of v, 0 = none; linear kinds only
                 eps         floor of the linear-attention denominator
                 qkv_bias    bias of the qkv projection
@@ -72,6 +72,15 @@ def resolve(spec, defaults=DEFAULTS, path=''):
         nested = isinstance(defaults[key], dict)
         full[key] = resolve(value, defaults[key], f'{path}{key}.') if nested else value
     return full
+
+
+def kinds_of(spec):
+    """The attention kind of every stage."""
+    kind, stages = spec['attention']['kind'], len(spec['dims'])
+    kinds = [kind] * stages if isinstance(kind, str) else list(kind)
+    if len(kinds) != stages:
+        raise ValueError(f'{len(kinds)} attention kinds for {stages} stages')
+    return kinds
 
 
 # ---- isometries ---------------------------------------------------------------------------------
@@ -292,11 +301,12 @@ class Stage(nn.Module):
         ratio = ratio[i] if isinstance(ratio, (list, tuple)) else ratio
         patch = spec['patch'] if i == 0 else 2
         self.side = side // patch
+        options = {**spec['attention'], 'kind': kinds_of(spec)[i]}
         eps, total, first = spec['norm_eps'], sum(spec['depths']), sum(spec['depths'][:i])
         self.patch_embed = PatchEmbed(cin, dim, patch, spec['family'] == 'pvt', eps)
         self.pos_embed = nn.Parameter(torch.empty(1, self.side ** 2, dim))
         self.blocks = nn.ModuleList(
-            Block(dim, heads, ratio, spec['attention'], eps, spec['drop_path'] * (b / (total - 1) if total > 1 else 1))
+            Block(dim, heads, ratio, options, eps, spec['drop_path'] * (b / (total - 1) if total > 1 else 1))
             for b in range(first, first + spec['depths'][i]))
 
     def forward(self, x):
@@ -317,7 +327,7 @@ class Model(nn.Module):
         super().__init__()
         self.spec, self.metadata = resolve(spec), {}        # metadata: of the file it was loaded from
         spec = self.spec
-        if spec['family'] not in ('vit', 'pvt') or spec['attention']['kind'] not in ATTENTION:
+        if spec['family'] not in ('vit', 'pvt') or not set(kinds_of(spec)) <= set(ATTENTION):
             raise ValueError(f'unknown family or attention kind in {spec}')
         stages, cin, side = [], 3, spec['image']
         for i, dim in enumerate(spec['dims']):
@@ -470,7 +480,8 @@ def parse_config(text):
         try:
             levels[depth][key] = json.loads(value)
         except ValueError:
-            levels[depth][key] = value
+            words = value[1:-1].split(', ') if value[0] == '[' else value       # names are not quoted
+            levels[depth][key] = words
     return root
 
 

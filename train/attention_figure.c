@@ -54,7 +54,7 @@ int mla_attention_layers(const mla_model_spec *spec) {
 }
 
 static bool maps_by_relu(const mla_model_spec *spec) {
-    return spec->attention.kind == MLA_ATTENTION_RELU || spec->attention.kind == MLA_ATTENTION_MIRROR;
+    return mla_model_has_kind(spec, MLA_ATTENTION_RELU) || mla_model_has_kind(spec, MLA_ATTENTION_MIRROR);
 }
 
 static int heads_of(const mla_model_spec *spec, int layer) {
@@ -96,10 +96,9 @@ size_t mla_attention_figure_room(const mla_model_spec *spec, const mla_attention
 
 static void draw_title(mla_attention_figure *f, const char *origin) {
     const mla_checkpoint *c = &f->loaded->checkpoint;
-    char text[MLA_PATH_BYTES + 256];
+    char text[MLA_PATH_BYTES + 256], kinds[MLA_KINDS_BYTES];
     snprintf(text, sizeof text, "%s with %s attention, %s weights: %s", mla_family_name(c->config.model.family),
-             mla_config_key_find("model.attention.kind")->names[c->config.model.attention.kind],
-             f->loaded->average ? "averaged" : "raw", origin);
+             mla_attention_kinds_text(&c->config.model, kinds), f->loaded->average ? "averaged" : "raw", origin);
     mla_figure_text(f->sheet, MARGIN, 22,
                     (mla_text_style){13, true, BLACK, MLA_ALIGN_LEFT,
                                      sheet_width(&f->loaded->checkpoint.config.model, &f->options) - 2 * MARGIN},
@@ -291,7 +290,7 @@ static double percent_kept(const channels *c, mla_mirror_stage stage) {
 }
 
 static void draw_histogram(mla_attention_figure *f, int x, int y, const channels *c) {
-    const bool mirror = c->view->attention->spec.kind == MLA_ATTENTION_MIRROR;
+    const bool mirror = c->view->attention->kind == MLA_ATTENTION_MIRROR;
     const double width = (TILE - 8) / 2.0, height = HISTOGRAM - 18, rms = rms_of(c);
     const char name = c->side == MLA_SIDE_Q ? 'q' : 'k';
     double before[BINS], after[BINS], most = 1;
@@ -427,19 +426,21 @@ mla_status mla_attention_figure_add(mla_attention_figure *f, const mla_predictio
 }
 
 static void draw_legend(mla_attention_figure *f, int y) {
-    const mla_attention_kind kind = f->loaded->checkpoint.config.model.attention.kind;
-    const double width = sheet_width(&f->loaded->checkpoint.config.model, &f->options) - 2 * MARGIN;
+    const mla_model_spec *spec = &f->loaded->checkpoint.config.model;
+    const double width = sheet_width(spec, &f->options) - 2 * MARGIN;
     const char *const lines[] = {
         "evidence: what a token says for the class against the mean of all classes, in logits (adds up to the logit)",
         f->options.each_head
             ? "layers: a token's share in the mean output of the head, 1 = an equal share (tick); each map has its own scale"
             : "layers: a token's share in the mean output of the attention, 1 = an equal share (tick), mean of the heads; "
               "each map has its own scale",
-        kind == MLA_ATTENTION_MIRROR ? "histograms: channels of q and k, -3 to 3 rms, before (grey) and after the "
-                                       "reflections (orange); %: energy that "
-                                       "ReLU keeps"
-        : kind == MLA_ATTENTION_RELU ? "histograms: channels of q and k, -3 to 3 rms; %: energy that ReLU keeps"
-                                     : NULL};
+        mla_model_has_kind(spec, MLA_ATTENTION_MIRROR)
+            ? "histograms: channels of q and k, -3 to 3 rms, before (grey) and after the "
+              "reflections (orange); %: energy that "
+              "ReLU keeps"
+        : mla_model_has_kind(spec, MLA_ATTENTION_RELU)
+            ? "histograms: channels of q and k, -3 to 3 rms; %: energy that ReLU keeps"
+            : NULL};
     for (size_t i = 0; i < 3; i++, y += LEGEND_LINE)
         if (lines[i])
             mla_figure_text(f->sheet, MARGIN, y, (mla_text_style){10.5, false, GREY, MLA_ALIGN_LEFT, width}, lines[i]);

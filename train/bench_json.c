@@ -40,18 +40,17 @@ static json_t *operations_json(const mla_bench_case *c) {
 }
 
 static json_t *case_json(const mla_bench_case *c) {
-    char data[512];
+    char data[512], kinds[MLA_KINDS_BYTES];
     mla_bench_case_data(c, data);
     const mla_train_config *train = &c->config.train;
     const double step_s = 1e-3 * mla_bench_case_spread(c, MLA_BENCH_STEP).median, flops = mla_bench_case_flops(c);
-    json_t *json = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:s, s:b, s:i, s:o, s:f, s:f, s:f, s:o, s:o}",
-                             "family", mla_family_name(c->config.model.family), "attention",
-                             mla_attention_kind_name(c->config.model.attention.kind), "threads", c->threads, "batch",
-                             train->batch, "shard", c->shard, "lanes", train->lanes, "tokens", (json_int_t)c->tokens,
-                             "parameters", (json_int_t)mla_model_params(c->model)->count, "data", data, "data_is_real",
-                             c->dataset != NULL, "steps", c->sample_count, "ms", times_json(c), "images_per_second",
-                             train->batch / step_s, "gflop_per_step", flops / 1e9, "gflops", flops / step_s / 1e9,
-                             "memory_bytes", memory_json(c), "operations", operations_json(c));
+    json_t *json = json_pack(
+        "{s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:s, s:b, s:i, s:o, s:f, s:f, s:f, s:o, s:o}", "family",
+        mla_family_name(c->config.model.family), "attention", mla_attention_kinds_text(&c->config.model, kinds), "threads",
+        c->threads, "batch", train->batch, "shard", c->shard, "lanes", train->lanes, "tokens", (json_int_t)c->tokens,
+        "parameters", (json_int_t)mla_model_params(c->model)->count, "data", data, "data_is_real", c->dataset != NULL,
+        "steps", c->sample_count, "ms", times_json(c), "images_per_second", train->batch / step_s, "gflop_per_step",
+        flops / 1e9, "gflops", flops / step_s / 1e9, "memory_bytes", memory_json(c), "operations", operations_json(c));
     if (c->peak_count) json_object_set_new(json, "peak_gflops", spread_json(mla_bench_case_peak(c)));
     return json;
 }

@@ -9,18 +9,20 @@
 
 static const double MEBIBYTE = 1048576.0;
 
-static const char *kind_of(const mla_bench_case *c) { return mla_attention_kind_name(c->config.model.attention.kind); }
+static const char *kind_of(const mla_bench_case *c, char out[MLA_KINDS_BYTES]) {
+    return mla_attention_kinds_text(&c->config.model, out);
+}
 
 static double images_per_second(const mla_bench_case *c) {
     return 1e3 * c->config.train.batch / mla_bench_case_spread(c, MLA_BENCH_STEP).median;
 }
 
 static void print_subject(const mla_bench_case *c) {
-    char data[512];
+    char data[512], kinds[MLA_KINDS_BYTES];
     mla_bench_case_data(c, data);
     printf("model      %s, %s attention, %zu parameters, %d x %d images, %zu tokens in the first stage\n",
-           mla_family_name(c->config.model.family), kind_of(c), mla_model_params(c->model)->count, c->config.model.image,
-           c->config.model.image, c->tokens);
+           mla_family_name(c->config.model.family), kind_of(c, kinds), mla_model_params(c->model)->count,
+           c->config.model.image, c->config.model.image, c->tokens);
     printf("step       batch %d = shards of %d images on %d lanes, %d thread%s\n", c->config.train.batch, c->shard,
            c->config.train.lanes, c->threads, c->threads == 1 ? "" : "s");
     printf("data       %s\n", data);
@@ -101,12 +103,13 @@ static void print_comparison(const mla_bench_case *cases, int count) {
            "images/s", "time over first kind", "speed over first threads");
     for (int i = 0; i < count; i++) {
         const mla_bench_case *c = &cases[i], *kind = cases, *threads = c;
+        char own[MLA_KINDS_BYTES], other[MLA_KINDS_BYTES];
         while (kind->threads != c->threads) kind++;
         for (int k = i; k >= 0; k--)
-            if (!strcmp(kind_of(&cases[k]), kind_of(c))) threads = &cases[k];
+            if (!strcmp(kind_of(&cases[k], other), kind_of(c, own))) threads = &cases[k];
         const mla_spread step = mla_bench_case_spread(c, MLA_BENCH_STEP), over = mla_bench_ratio(c, kind),
                          speed = mla_bench_ratio(threads, c);
-        printf("  %-9s %7d %9.2f %9.2f %9.1f  %.3f (%.3f to %.3f)  %.3f (%.3f to %.3f)\n", kind_of(c), c->threads,
+        printf("  %-9s %7d %9.2f %9.2f %9.1f  %.3f (%.3f to %.3f)  %.3f (%.3f to %.3f)\n", kind_of(c, own), c->threads,
                step.median, step.least, images_per_second(c), over.median, over.quarter, over.three_quarters, speed.median,
                speed.quarter, speed.three_quarters);
     }

@@ -87,8 +87,8 @@ static void fill(cell *one, const mla_bench_case *c) {
 static mla_status measure(table *t, int n, mla_error *error) {
     const mla_bench_sweep *s = t->sweep;
     int count = 0, softmax = -1;
-    int kind_of[MLA_ATTENTION_MIRROR + 1]; /* of each case, its place among the kinds */
-    mla_bench_case cases[MLA_ATTENTION_MIRROR + 1];
+    int kind_of[MLA_ATTENTION_KINDS]; /* of each case, its place among the kinds */
+    mla_bench_case cases[MLA_ATTENTION_KINDS];
     mla_status status = MLA_OK;
     for (int k = 0; k < s->kind_count && status == MLA_OK; k++) {
         cell *one = cell_at(t, n, k);

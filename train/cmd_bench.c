@@ -7,6 +7,7 @@
 
 #include "train/bench.h"
 #include "train/cli.h"
+#include "train/config_schema.h"
 #include "train/interrupt.h"
 #include "train/json_out.h"
 #include "train/machine.h"
@@ -52,12 +53,14 @@ static bool read_threads(int *out, const char *text, const char *command, const 
 }
 
 static bool read_kind(int *out, const char *text, const char *command, const char *option) {
-    for (int kind = MLA_ATTENTION_SOFTMAX; kind <= MLA_ATTENTION_MIRROR; kind++)
+    for (int kind = 0; kind < MLA_ATTENTION_KINDS; kind++)
         if (!strcmp(text, mla_attention_kind_name((mla_attention_kind)kind))) {
             *out = kind;
             return true;
         }
-    mla_cli_usage(command, "%s: there is no attention kind '%s': expected softmax, relu, elu1 or mirror", option, text);
+    char allowed[MLA_CONFIG_ALLOWED_BYTES];
+    mla_config_allowed(mla_config_key_find("model.attention.kind"), allowed);
+    mla_cli_usage(command, "%s: there is no attention kind '%s': expected %s", option, text, strstr(allowed, "of "));
     return false;
 }
 
@@ -175,9 +178,10 @@ static mla_status compare(const arguments *a, mla_bench_options *options, mla_er
 }
 
 static mla_status sweep(const arguments *a, mla_bench_options *options, mla_error *error) {
-    static const int all[] = {MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_RELU, MLA_ATTENTION_ELU1, MLA_ATTENTION_MIRROR};
+    int all[MLA_ATTENTION_KINDS];
+    for (int i = 0; i < MLA_ATTENTION_KINDS; i++) all[i] = i;
     const mla_bench_sweep s = {.kinds = a->kind_count ? a->kinds : all,
-                               .kind_count = a->kind_count ? a->kind_count : (int)(sizeof all / sizeof all[0]),
+                               .kind_count = a->kind_count ? a->kind_count : MLA_ATTENTION_KINDS,
                                .tokens = a->tokens,
                                .token_count = a->token_count,
                                .json = a->json};

@@ -49,7 +49,7 @@ struct format {
 
 /* ---- safetensors */
 
-static void tell_folded(const mla_folded *folded, const mla_attention_spec *attention, const char *name) {
+static void tell_folded(const mla_folded *folded, const mla_model_spec *spec, const char *name) {
     if (folded->blocks + folded->cross > 0)
         fprintf(stderr,
                 "%s: folded %d block and %d cross-head isometries into the q and k projections: %zu tensors (%zu values) "
@@ -57,8 +57,9 @@ static void tell_folded(const mla_folded *folded, const mla_attention_spec *atte
                 name, folded->blocks, folded->cross, folded->tensors, folded->values);
     else
         fprintf(stderr, "%s: nothing can be folded: %s; the weights are written as they are\n", name,
-                attention->kind == MLA_ATTENTION_MIRROR ? "this mirror has no reflections that are the same for every image"
-                                                        : "this attention kind has no reflections");
+                mla_model_has_kind(spec, MLA_ATTENTION_MIRROR)
+                    ? "this mirror has no reflections that are the same for every image"
+                    : "this attention kind has no reflections");
 }
 
 static mla_status write_safetensors(const char *path, mla_loaded *loaded, const arguments *a, mla_error *error) {
@@ -67,7 +68,7 @@ static mla_status write_safetensors(const char *path, mla_loaded *loaded, const 
     mla_status status = MLA_OK;
     if (a->fuse) {
         status = mla_fold(&folded, params, &loaded->checkpoint.config, error);
-        if (status == MLA_OK) tell_folded(&folded, &loaded->checkpoint.config.model.attention, a->name);
+        if (status == MLA_OK) tell_folded(&folded, &loaded->checkpoint.config.model, a->name);
     }
     const mla_export_options options = {.dtype = a->dtype, .average = loaded->average, .folded = a->fuse ? &folded : NULL};
     if (status == MLA_OK) status = mla_export_safetensors(path, params, params->value, &loaded->checkpoint, &options, error);

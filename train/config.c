@@ -294,8 +294,16 @@ static mla_status apply_override(loader *l, const char *text) {
     return context(l, from, name, MLA_INVALID);
 }
 
+static int count_of(const int counts[MLA_CONFIG_KEYS_MAX], const char *list) {
+    return counts[mla_config_key_find(list) - mla_config_keys];
+}
+
 static void complete(mla_config *config, const int counts[MLA_CONFIG_KEYS_MAX]) {
-    config->model.stages = counts[mla_config_key_find("model.dims") - mla_config_keys];
+    mla_model_spec *model = &config->model;
+    model->stages = count_of(counts, "model.dims");
+    const bool one_kind = count_of(counts, "model.attention.kind") == 1;
+    for (int i = 1; i < MLA_MAX_STAGES; i++)
+        if (one_kind || i >= model->stages) model->kinds[i] = i < model->stages ? model->kinds[0] : (mla_attention_kind)0;
     config->model.image = config->data.size;
     config->model.channels = 3;
     config->model.classes = 0;

@@ -123,6 +123,9 @@ MLA_MUST_CHECK mla_status mla_config_reference(FILE *out, const char *key, mla_e
 
 /* Names for enumerated values as they stand in configs, e.g. "mirror". */
 const char *mla_attention_kind_name(mla_attention_kind kind);
+/* The kinds of a model's stages: "mirror", or one a stage: "relu, relu, mirror".  Returns `out`. */
+enum { MLA_KINDS_BYTES = MLA_MAX_STAGES * 16 };
+const char *mla_attention_kinds_text(const mla_model_spec *spec, char out[MLA_KINDS_BYTES]);
 const char *mla_family_name(mla_family family);
 const char *mla_data_set_name(mla_data_set set);
 

@@ -36,14 +36,18 @@ static mla_status check_stages(const relations *r) {
         if (count[i] != count[0])
             return blame(r, lists[i], "%d entries, but model.dims has %d; dims, depths and heads have one a stage", count[i],
                          count[0]);
+    const int kinds = r->counts[mla_config_key_find("model.attention.kind") - mla_config_keys];
+    if (kinds != 1 && kinds != count[0])
+        return blame(r, "model.attention.kind",
+                     "%d entries, but model.dims has %d; write one kind for all stages, or one a stage", kinds, count[0]);
     return MLA_OK;
 }
 
 static mla_status check_widths(const relations *r) {
     const mla_model_spec *model = &r->config->model;
     const mla_mirror_spec *mirror = &model->attention.mirror;
-    bool mirrors = model->attention.kind == MLA_ATTENTION_MIRROR;
     for (int i = 0; i < model->stages; i++) {
+        const bool mirrors = model->kinds[i] == MLA_ATTENTION_MIRROR;
         int dim = model->dims[i], heads = model->heads[i], width = dim / heads;
         if (dim % heads) return blame(r, "model.heads", "%d heads do not divide the %d dims of stage %d", heads, dim, i + 1);
         if (mirrors && mirror->reflections > 0 && mirror->block > 0 && width % mirror->block)

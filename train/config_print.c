@@ -35,6 +35,16 @@ static void put_double(FILE *out, double value) {
     fputs(text, out);
 }
 
+/* One name where all stages have the same. */
+static void put_enums(FILE *out, const mla_config *config, const mla_config_key *key) {
+    const int *value = (const int *)(const void *)((const char *)config + key->offset), stages = config->model.stages;
+    bool same = true;
+    for (int i = 1; i < stages; i++) same = same && value[i] == value[0];
+    if (!same) fputc('[', out);
+    for (int i = 0; i < (same ? 1 : stages); i++) fprintf(out, "%s%s", i ? ", " : "", key->names[value[i]]);
+    if (!same) fputc(']', out);
+}
+
 static void put_list(FILE *out, const mla_config *config, const mla_config_key *key) {
     const char *field = (const char *)config + key->offset;
     if (key->automatic && *((const bool *)config + key->auto_offset)) {
@@ -65,6 +75,7 @@ void mla_config_put_value(FILE *out, const mla_config *config, const mla_config_
     case MLA_KEY_U64: fprintf(out, "%" PRIu64, *(const uint64_t *)field); break;
     case MLA_KEY_DOUBLE: put_double(out, *(const double *)field); break;
     case MLA_KEY_ENUM: fputs(key->names[*(const int *)field], out); break;
+    case MLA_KEY_ENUMS: put_enums(out, config, key); break;
     case MLA_KEY_TEXT:
         if (key->automatic && strcmp(field, "auto") == 0)
             fputs("auto", out);

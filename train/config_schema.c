@@ -54,7 +54,8 @@ const mla_config_key mla_config_keys[] = {
     DOUBLE("model.drop_path", model.drop_path, 0, 1, "0", "stochastic depth of the last block, grows linearly from 0",
            .high_open = true),
     DOUBLE("model.norm_eps", model.norm_eps, 1e-30, 0.1, "1e-6", "epsilon of every LayerNorm"),
-    ENUM("model.attention.kind", model.attention.kind, attention_names, "mirror", "how tokens are mixed"),
+    KEY(MLA_KEY_ENUMS, "model.attention.kind", model.kinds, "mirror",
+        "how tokens are mixed: in all stages, or one entry a stage", .names = attention_names, .most = MLA_MAX_STAGES),
     INT("model.attention.dwconv", model.attention.dwconv, 0, 31, "5",
         "side of the depthwise convolution of v, odd; 0 = off; unused by softmax"),
     BOOL("model.attention.qkv_bias", model.attention.qkv_bias, "true", "bias of the q, k, v projection"),
@@ -301,7 +302,8 @@ void mla_config_allowed(const mla_config_key *key, char out[MLA_CONFIG_ALLOWED_B
     case MLA_KEY_INTS: snprintf(out, BYTES, "a list of 1 to %d whole numbers %s%s", key->most, range, or_auto); break;
     case MLA_KEY_DOUBLES: snprintf(out, BYTES, "a list of %d numbers %s%s", key->most, range, or_auto); break;
     case MLA_KEY_ENUM:
-        used = snprintf(out, BYTES, "one of");
+    case MLA_KEY_ENUMS:
+        used = snprintf(out, BYTES, key->type == MLA_KEY_ENUM ? "one of" : "one, or a list of one a stage, of");
         for (int i = 0; key->names[i] && used > 0 && used < BYTES; i++)
             used += snprintf(out + used, (size_t)(BYTES - used), "%s %s", i ? "," : "", key->names[i]);
         break;
@@ -315,6 +317,16 @@ static const char *name_of(const char *const *names, unsigned value) {
 }
 
 const char *mla_attention_kind_name(mla_attention_kind kind) { return name_of(attention_names, (unsigned)kind); }
+
+const char *mla_attention_kinds_text(const mla_model_spec *spec, char out[MLA_KINDS_BYTES]) {
+    bool same = true;
+    for (int i = 1; i < spec->stages; i++) same = same && spec->kinds[i] == spec->kinds[0];
+    int used = 0;
+    for (int i = 0; i < (same ? 1 : spec->stages) && used < MLA_KINDS_BYTES; i++)
+        used += snprintf(out + used, (size_t)(MLA_KINDS_BYTES - used), "%s%s", i ? ", " : "",
+                         mla_attention_kind_name(spec->kinds[i]));
+    return out;
+}
 
 const char *mla_family_name(mla_family family) { return name_of(family_names, (unsigned)family); }
 

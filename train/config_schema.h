@@ -29,6 +29,7 @@ typedef enum mla_key_type {
     MLA_KEY_DOUBLE,
     MLA_KEY_ENUM,
     MLA_KEY_TEXT,   /* char[MLA_PATH_BYTES] */
+    MLA_KEY_ENUMS,  /* one name for all stages, or a list of one a stage */
     MLA_KEY_INTS,   /* one int a stage */
     MLA_KEY_DOUBLES /* exactly `most` */
 } mla_key_type;
@@ -45,7 +46,7 @@ typedef struct mla_config_key {
     bool null_is_zero;        /* null, None and ~ stand for 0 */
     size_t auto_offset;       /* lists with `auto`: the bool that says so */
     int most;                 /* entries of a list */
-    const char *const *names; /* of an enum, ended by NULL */
+    const char *const *names; /* of enums, ended by NULL */
 } mla_config_key;
 
 typedef struct mla_config_section {

@@ -169,6 +169,7 @@ static mla_status read_bool(bool *out, const mla_config_item *item, const value_
 }
 
 static mla_status read_enum(int *out, const mla_config_item *item, const value_due *due) {
+    if (!item->scalar) return refuse(due, item, "");
     for (int i = 0; due->key->names[i]; i++)
         if (is(item, due->key->names[i])) {
             *out = i;
@@ -212,22 +213,23 @@ static bool split(mla_config_value *list, const mla_config_item *item) {
 
 static mla_status set_list(char *field, const mla_config_key *key, const mla_config_value *value, int *count,
                            mla_error *error) {
-    int least = key->type == MLA_KEY_INTS ? 1 : key->most;
+    int least = key->type == MLA_KEY_DOUBLES ? key->most : 1;
     value_due due = {key, 0, error};
     if (value->count < least || value->count > key->most) {
         char allowed[MLA_CONFIG_ALLOWED_BYTES];
         mla_config_allowed(key, allowed);
         return mla_fail(error, MLA_INVALID, "expected %s, found a list of %d", allowed, value->count);
     }
-    int ints[MLA_CONFIG_LIST_MAX] = {0};
+    int ints[MLA_CONFIG_LIST_MAX] = {0}; /* of enums, too */
     double doubles[MLA_CONFIG_LIST_MAX] = {0};
     for (int i = 0; i < value->count; i++) {
         due.entry = i + 1;
-        mla_status status = key->type == MLA_KEY_INTS ? read_int(&ints[i], &value->item[i], &due)
-                                                      : read_double(&doubles[i], &value->item[i], &due);
+        mla_status status = key->type == MLA_KEY_INTS    ? read_int(&ints[i], &value->item[i], &due)
+                            : key->type == MLA_KEY_ENUMS ? read_enum(&ints[i], &value->item[i], &due)
+                                                         : read_double(&doubles[i], &value->item[i], &due);
         if (status != MLA_OK) return status;
     }
-    if (key->type == MLA_KEY_INTS)
+    if (key->type != MLA_KEY_DOUBLES)
         memcpy(field, ints, (size_t)key->most * sizeof(int));
     else
         memcpy(field, doubles, (size_t)key->most * sizeof(double));
@@ -245,6 +247,7 @@ static mla_status set_scalar(char *field, const mla_config_key *key, const mla_c
     case MLA_KEY_DOUBLE: return read_double(place, item, &due);
     case MLA_KEY_ENUM: return read_enum(place, item, &due);
     case MLA_KEY_TEXT: return read_text(place, item, &due);
+    case MLA_KEY_ENUMS:
     case MLA_KEY_INTS:
     case MLA_KEY_DOUBLES: break;
     }
@@ -269,7 +272,7 @@ static void set_auto(mla_config *config, const mla_config_key *key) {
 mla_status mla_config_set(mla_config *config, const mla_config_key *key, const mla_config_value *value, int *count,
                           mla_error *error) {
     char *field = (char *)config + key->offset, allowed[MLA_CONFIG_ALLOWED_BYTES];
-    bool due_list = key->type == MLA_KEY_INTS || key->type == MLA_KEY_DOUBLES;
+    bool due_list = key->type == MLA_KEY_ENUMS || key->type == MLA_KEY_INTS || key->type == MLA_KEY_DOUBLES;
     const mla_config_item *item = &value->item[0];
     mla_config_allowed(key, allowed);
     if (value->map) return mla_fail(error, MLA_INVALID, "expected %s, found a section", allowed);
@@ -289,7 +292,8 @@ mla_status mla_config_set(mla_config *config, const mla_config_key *key, const m
         set_auto(config, key);
         return MLA_OK;
     }
-    mla_status status = value->list ? set_list(field, key, value, count, error) : set_scalar(field, key, item, error);
+    bool several = value->list || key->type == MLA_KEY_ENUMS; /* one name is a list of one */
+    mla_status status = several ? set_list(field, key, value, count, error) : set_scalar(field, key, item, error);
     if (status == MLA_OK && key->automatic && due_list) *((bool *)config + key->auto_offset) = false;
     return status;
 }

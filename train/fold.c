@@ -64,7 +64,7 @@ mla_status mla_fold(mla_folded *folded, mla_params *params, mla_config *config, 
     *folded = (mla_folded){.gone = calloc((size_t)params->entries + 1, sizeof *folded->gone)};
     mla_tape *tape = mla_tape_new();
     mla_status status = folded->gone && tape ? MLA_OK : mla_fail(error, MLA_NO_MEMORY, "out of memory for folding");
-    if (config->model.attention.kind == MLA_ATTENTION_MIRROR) {
+    if (mla_model_has_kind(&config->model, MLA_ATTENTION_MIRROR)) {
         if (status == MLA_OK) status = fold_all(folded, &folded->blocks, ".block_v", tape, params, error);
         /* row vectors pass the blocks first, so their isometry is in the weight already */
         if (status == MLA_OK && !mirror->variance_angle)

@@ -38,11 +38,11 @@ json_t *mla_inspect_json(const mla_inspection *x) {
     const mla_model_spec *spec = &x->config->model;
     const mla_params *params = mla_model_params(x->model);
     const mla_decay_totals t = mla_params_decay_totals(params);
-    char *text = mla_config_text(x->config);
+    char *text = mla_config_text(x->config), kinds[MLA_KINDS_BYTES];
     json_t *json =
         json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:f, s:f, s:o, s:o, s:i, s:i, s:i, s:i, s:o, s:s}", "family",
-                  mla_family_name(spec->family), "attention", mla_attention_kind_name(spec->attention.kind), "image",
-                  spec->image, "classes", spec->classes, "parameters", (json_int_t)params->count, "decayed_parameters",
+                  mla_family_name(spec->family), "attention", mla_attention_kinds_text(spec, kinds), "image", spec->image,
+                  "classes", spec->classes, "parameters", (json_int_t)params->count, "decayed_parameters",
                   (json_int_t)t.count[1], "flops", x->flops, "macs", x->flops / 2, "operations", operations_json(x),
                   "tensors", parameters_json(params), "batch", x->config->train.batch, "shard", x->shard, "lanes",
                   x->config->train.lanes, "threads", x->threads, "memory_bytes", memory_json(x), "config", text ? text : "");

@@ -6,11 +6,12 @@
 
 static void print_subject(const mla_inspection *x) {
     const mla_model_spec *spec = &x->config->model;
+    char kinds[MLA_KINDS_BYTES];
     if (x->checkpoint)
         printf("checkpoint\n  %s\n  step %" PRIu64 ", epochs completed %" PRIu64 ", weights %s\n\n", x->path,
                x->checkpoint->counters.step, x->checkpoint->counters.epoch, x->checkpoint->weight_hash);
     printf("model\n  %s, %s attention, %d x %d images, %d classes\n\n", mla_family_name(spec->family),
-           mla_attention_kind_name(spec->attention.kind), spec->image, spec->image, spec->classes);
+           mla_attention_kinds_text(spec, kinds), spec->image, spec->image, spec->classes);
 }
 
 static void print_operations(const mla_inspection *x) {

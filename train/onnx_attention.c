@@ -164,7 +164,7 @@ bool mla_onnx_attention_known(mla_attention_kind kind) {
     return (size_t)kind < sizeof kinds / sizeof *kinds && kinds[kind].core;
 }
 
-static const kind_row *kind_of(const mla_attention *layer) { return &kinds[layer->spec.kind]; }
+static const kind_row *kind_of(const mla_attention *layer) { return &kinds[layer->kind]; }
 
 /* ---- the layer */
 

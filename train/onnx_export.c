@@ -99,9 +99,10 @@ static mla_status write(const mla_onnx_builder *b, const char *path, const mla_c
 mla_status mla_export_onnx(const char *path, mla_model *model, const mla_checkpoint *checkpoint,
                            const mla_onnx_options *options, mla_error *error) {
     const mla_model_spec *spec = mla_model_get_spec(model);
-    if (!mla_onnx_attention_known(spec->attention.kind))
-        return mla_fail(error, MLA_INVALID, "%s: attention kind %s cannot be exported to ONNX", path,
-                        mla_attention_kind_name(spec->attention.kind));
+    for (int i = 0; i < spec->stages; i++)
+        if (!mla_onnx_attention_known(spec->kinds[i]))
+            return mla_fail(error, MLA_INVALID, "%s: attention kind %s cannot be exported to ONNX", path,
+                            mla_attention_kind_name(spec->kinds[i]));
     const mla_params *params = mla_model_params(model);
     const mla_onnx_builder b = {mla_onnx_graph_new(mla_family_name(spec->family)), params, mla_tape_new()};
     mla_status status = MLA_NO_MEMORY;

@@ -109,11 +109,12 @@ static mla_status make_engine(mla_run *run, mla_error *error) {
 static void print_model(const mla_run *run) {
     const mla_params *params = mla_run_params(run);
     const mla_decay_totals t = mla_params_decay_totals(params);
+    char kinds[MLA_KINDS_BYTES];
     fprintf(stderr,
             "model: %s, %s attention, %zu parameters: weight decay %g on %zu in %d tensors (matrices), none on %zu in %d "
             "(biases, norms, position, convolution, mirror)\n",
-            mla_family_name(run->config.model.family), mla_attention_kind_name(run->config.model.attention.kind),
-            params->count, run->config.optim.weight_decay, t.count[1], t.tensors[1], t.count[0], t.tensors[0]);
+            mla_family_name(run->config.model.family), mla_attention_kinds_text(&run->config.model, kinds), params->count,
+            run->config.optim.weight_decay, t.count[1], t.tensors[1], t.count[0], t.tensors[0]);
     fprintf(stderr, "machine: %d thread%s for %d lanes; %s\n", run->threads, run->threads == 1 ? "" : "s",
             run->config.train.lanes, mla_gemm_backend());
 }

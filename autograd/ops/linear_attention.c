@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "autograd/ops.h"
+#include "autograd/ops/feature_rows.h"
 #include "autograd/ops/linear_core.h"
-#include "core/vmath.h"
 
 enum { Q, K, V };
 typedef struct attributes {
@@ -70,24 +70,11 @@ static real *row(const mla_tensor *t, size_t b, size_t token) {
 }
 
 static void feature(const image *m, const real *x, size_t stride, size_t tokens) {
-    for (size_t n = 0; n < tokens; n++, x += stride) {
-        real *restrict f = m->f + n * m->channels;
-        if (m->map == MLA_FEATURE_ELU1)
-            mla_vec_elu1(m->channels, f, x);
-        else
-            for (size_t i = 0; i < m->channels; i++) f[i] = x[i] < 0 ? 0 : x[i]; /* a NaN stays one */
-    }
+    mla_feature_rows(m->map, m->f, x, stride, tokens, m->channels);
 }
 
-/* dx += df times the slope of the map, which is read off its value f. */
 static void feature_gradient(const image *m, real *dx, size_t stride, size_t tokens) {
-    for (size_t n = 0; n < tokens; n++, dx += stride) {
-        const real *restrict f = m->f + n * m->channels, *restrict df = m->df + n * m->channels;
-        if (m->map == MLA_FEATURE_ELU1)
-            for (size_t i = 0; i < m->channels; i++) dx[i] += df[i] * (f[i] < 1 ? f[i] : 1);
-        else
-            for (size_t i = 0; i < m->channels; i++) dx[i] += f[i] > 0 ? df[i] : 0;
-    }
+    mla_feature_rows_gradient(m->map, dx, stride, m->f, m->df, tokens, m->channels);
 }
 
 static void forward_image(const mla_op_args *args, size_t b) {
