@@ -10,7 +10,8 @@
 #include "autograd/tape.h"
 
 typedef enum mla_activation { MLA_IDENTITY, MLA_GELU } mla_activation;
-typedef enum mla_feature_map { MLA_FEATURE_RELU, MLA_FEATURE_ELU1 } mla_feature_map;
+/* GIVEN: the identity, for features that other operations have made; they must not be negative. */
+typedef enum mla_feature_map { MLA_FEATURE_RELU, MLA_FEATURE_ELU1, MLA_FEATURE_GIVEN } mla_feature_map;
 
 /* y = x W^T + b + residual, or gelu(x W^T + b).  x (..., in) view, W (out, in) or (out, in / k, k ..) read as a matrix,
  * b (out) optional, residual (..., out) optional -> (..., out). */
@@ -54,7 +55,7 @@ mla_var mla_softmax_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, s
 mla_var mla_features(mla_tape *tape, mla_var x, mla_feature_map map);
 
 /* y_n = f(q_n) S / (f(q_n) . z + eps), S = mean_m f(k_m)^T v_m, z = mean_m f(k_m), per head.
- * q, k, v (B, N, C) views -> (B, N, C). */
+ * q, k (B, N, h D), v (B, N, h d) views -> (B, N, h d); D = d but for MLA_FEATURE_GIVEN. */
 mla_var mla_linear_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads, mla_feature_map map, double eps);
 
 /* Products of reflections folded into a projection: for each head and block, rows of W become P^T rows with

@@ -94,6 +94,16 @@ BUILD(attention_thirds) {
     return mla_linear_attention(tape, mla_columns(tape, in[0], 0, c->b), mla_columns(tape, in[0], c->b, c->b),
                                 mla_columns(tape, in[0], 2 * c->b, c->b), c->a, (mla_feature_map)c->map, 1e-6);
 }
+/* Features from elsewhere, of another width than v; b is q's. */
+BUILD(attention_given) {
+    return mla_linear_attention(tape, mla_features(tape, in[0], MLA_FEATURE_ELU1),
+                                mla_features(tape, in[1], MLA_FEATURE_RELU), in[2], c->a, MLA_FEATURE_GIVEN, 1e-2);
+}
+BUILD(attention_given_view) {
+    const mla_var f = mla_features(tape, in[0], MLA_FEATURE_ELU1);
+    return mla_linear_attention(tape, mla_columns(tape, f, 0, c->b), mla_columns(tape, f, c->b, c->b), in[1], c->a,
+                                MLA_FEATURE_GIVEN, 1e-2);
+}
 BUILD(attention_itself) { return mla_linear_attention(tape, in[0], in[0], in[0], c->a, (mla_feature_map)c->map, 1e-3); }
 BUILD(block_reflect) { return mla_block_reflect(tape, in[0], in[1]); }
 /* Weight and bias are folded with the same vectors. */
@@ -186,6 +196,12 @@ static const gradient_case cases[] = {
     {"linear_attention", "elu + 1, more tokens than a block of the sum", attention_thirds, IN({3, {1, 70, 6}}), .a = 1,
      .b = 2, ELU1},
     {"linear_attention", "ReLU, q, k and v are one", attention_itself, IN({3, {1, 5, 4}}), .a = 2, RELU},
+    {"linear_attention", "given, wider than v", attention_given, IN({3, {2, 5, 10}}, {3, {2, 5, 10}}, {3, {2, 5, 6}}),
+     .a = 2, RELU},
+    {"linear_attention", "given, narrower than v", attention_given, IN({3, {2, 4, 3}}, {3, {2, 4, 3}}, {3, {2, 4, 15}}),
+     .a = 3, RELU},
+    {"linear_attention", "given, views, more than a tile", attention_given_view, IN({3, {1, 99, 20}}, {3, {1, 99, 6}}),
+     .a = 2, .b = 10},
     {"block_reflect", "one reflection", block_reflect, IN({2, {24, 5}}, {4, {2, 2, 1, 2}})},
     {"block_reflect", "three reflections of whole heads", block_reflect, IN({2, {18, 3}}, {4, {2, 1, 3, 3}})},
     {"block_reflect", "bias", block_reflect, IN({1, {24}}, {4, {1, 2, 2, 4}})},

@@ -2,6 +2,8 @@
 #ifndef MLA_AUTOGRAD_OPS_FEATURE_ROWS_H
 #define MLA_AUTOGRAD_OPS_FEATURE_ROWS_H
 
+#include <string.h>
+
 #include "autograd/ops.h"
 #include "core/vmath.h"
 
@@ -12,6 +14,8 @@ static inline void mla_feature_rows(mla_feature_map map, real *f, const real *x,
         real *restrict out = f;
         if (map == MLA_FEATURE_ELU1)
             mla_vec_elu1(columns, out, x);
+        else if (map == MLA_FEATURE_GIVEN)
+            memcpy(out, x, columns * sizeof(real));
         else
             for (size_t i = 0; i < columns; i++) out[i] = x[i] < 0 ? 0 : x[i]; /* a NaN stays one */
     }
@@ -24,6 +28,8 @@ static inline void mla_feature_rows_gradient(mla_feature_map map, real *dx, size
         const real *restrict value = f, *restrict slope = df;
         if (map == MLA_FEATURE_ELU1)
             for (size_t i = 0; i < columns; i++) dx[i] += slope[i] * (value[i] < 1 ? value[i] : 1);
+        else if (map == MLA_FEATURE_GIVEN)
+            for (size_t i = 0; i < columns; i++) dx[i] += slope[i];
         else
             for (size_t i = 0; i < columns; i++) dx[i] += value[i] > 0 ? slope[i] : 0;
     }

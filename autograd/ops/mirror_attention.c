@@ -45,8 +45,8 @@ static layout layout_of(const mla_op_args *args) {
     l.r = args->in[VECTORS].data ? args->in[VECTORS].shape[0] : 0;
     l.tile = mla_linear_tile(l.channels);
     l.turns = args->in[GAIN].data != NULL;
-    l.saved_image = mla_angle_saved(l.channels) + mla_linear_saved(l.heads, l.d);
-    l.linear_scratch = mla_linear_scratch(l.heads, l.d);
+    l.saved_image = mla_angle_saved(l.channels) + mla_linear_saved(l.heads, l.d, l.d);
+    l.linear_scratch = mla_linear_scratch(l.heads, l.d, l.d);
     return l;
 }
 
@@ -100,7 +100,8 @@ static image image_of(const mla_op_args *args, const layout *l, size_t b) {
     image m = {.l = *l, .x = x->data + b * l->tokens * x->stride, .stride = x->stride};
     m.angle = mla_angle_image_at(l->tokens, l->channels, m.x, m.stride, saved);
     m.cross = mla_cross_at(l->r, l->channels, args->saved + l->images * l->saved_image);
-    m.linear = mla_linear_image_at(l->tokens, l->heads, l->d, attr->eps, saved + mla_angle_saved(l->channels), scratch);
+    m.linear =
+        mla_linear_image_at(l->tokens, l->heads, l->d, l->d, attr->eps, saved + mla_angle_saved(l->channels), scratch);
     m.f = scratch + l->linear_scratch;
     m.df = m.f + l->tile * l->channels;
     m.s = m.df + l->tile * l->channels;
