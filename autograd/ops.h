@@ -54,6 +54,24 @@ mla_var mla_softmax_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, s
 /* f(x) element by element.  x (...) view -> the same shape. */
 mla_var mla_features(mla_tape *tape, mla_var x, mla_feature_map map);
 
+/* Feature maps of kinds, all non-negative; x (B, N, h d) view. */
+
+/* x / softplus(s).  x (..., C) view, s of C values -> (..., C).  Not a feature map yet, but what two of them begin with. */
+mla_var mla_soft_scale(mla_tape *tape, mla_var x, mla_var s);
+/* r^p |r| / |r^p| per head, r = relu(x) + 1e-6 -> (B, N, h d). */
+mla_var mla_focused_features(mla_tape *tape, mla_var x, size_t heads, double power);
+/* x+ = relu(x)^p, x- = relu(-x)^p, p = 1 + 4 sigmoid(s), s of h d values -> (B, N, 2 h 2d): heads in pairs, [x+, x-] twice,
+ * or `crossed` [x+, x-] and [x-, x+].  For linear attention with 2 h heads, d / 2 wide. */
+mla_var mla_polar_features(mla_tape *tape, mla_var x, mla_var s, size_t heads, bool crossed);
+/* [relu(x) cos t_n, relu(x) sin t_n], t_n = pi n / (2 N), n = 1 .. N -> (B, N, h 2d). */
+mla_var mla_cosine_features(mla_tape *tape, mla_var x, size_t heads);
+/* (exp(x' w_j - |x'|^2 / 2 - M) + 1e-6) / sqrt(m), x' = x d^-1/4, w (m, d) without a gradient, M the largest x' w_j of the
+ * token and head (query) or of all tokens of the image and head -> (B, N, h m). */
+mla_var mla_positive_features(mla_tape *tape, mla_var x, mla_var w, size_t heads, bool query);
+
+/* a b, element by element.  a, b (...) -> (...). */
+mla_var mla_product(mla_tape *tape, mla_var a, mla_var b);
+
 /* y_n = f(q_n) S / (f(q_n) . z + eps), S = mean_m f(k_m)^T v_m, z = mean_m f(k_m), per head.
  * q, k (B, N, h D), v (B, N, h d) views -> (B, N, h d); D = d but for MLA_FEATURE_GIVEN. */
 mla_var mla_linear_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads, mla_feature_map map, double eps);

@@ -134,8 +134,8 @@ mla_var mla_tape_param(mla_tape *tape, int index) {
     const real *values = tape->forms && tape->forms[index].value ? tape->forms[index].value : tape->values + p->offset;
     /* Values are never written through the tape; the tensor type has no const twin. */
     real *data = (real *)(uintptr_t)values;
-    const mla_var x =
-        mla_tape_leaf(tape, mla_tensor_make(data, p->ndim, p->shape), tape->gradient ? tape->gradient + p->offset : NULL);
+    real *gradient = tape->gradient && !p->fixed ? tape->gradient + p->offset : NULL;
+    const mla_var x = mla_tape_leaf(tape, mla_tensor_make(data, p->ndim, p->shape), gradient);
     if (x.id >= 0) tape->slots[x.id].param = index + 1;
     return x;
 }

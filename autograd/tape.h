@@ -106,7 +106,7 @@ const mla_param_form *mla_tape_form(const mla_tape *tape, int index);
 mla_var mla_tape_input(mla_tape *tape, mla_tensor values);
 /* A leaf whose gradient is added to `gradient` (same shape and stride, the caller's). */
 mla_var mla_tape_leaf(mla_tape *tape, mla_tensor values, real *gradient);
-/* Parameter `index` of the store given to begin, in its own shape. */
+/* Parameter `index` of the store given to begin, in its own shape; a constant when it is fixed. */
 mla_var mla_tape_param(mla_tape *tape, int index);
 
 /* Columns first .. first + count - 1 of x, as a view: no copy, and its gradient is that part of x's. */

@@ -31,6 +31,7 @@ int mla_params_add(mla_params *params, const char *name, int ndim, const size_t 
                 (int)MLA_MAX_DIMS);
     MLA_REQUIRE(init.kind != MLA_INIT_REFLECTION_PAIRS || ndim >= 2,
                 "parameter %s: reflection pairs need a shape (..., reflections, width)", name);
+    MLA_REQUIRE(init.kind != MLA_INIT_ORTHOGONAL_ROWS || ndim == 2, "parameter %s: orthogonal rows need a matrix", name);
     MLA_REQUIRE(mla_params_find(params, name) < 0, "parameter %s is added twice", name);
 
     mla_param param = {.ndim = ndim, .offset = params->size, .init = init, .decay = decay};
@@ -49,6 +50,12 @@ int mla_params_add(mla_params *params, const char *name, int ndim, const size_t 
     params->count += param.count;
     params->entry[params->entries] = param;
     return params->entries++;
+}
+
+void mla_params_fix(mla_params *params, int index) {
+    if (index < 0 || params->entry[index].fixed) return;
+    params->entry[index].fixed = true;
+    params->count -= params->entry[index].count;
 }
 
 mla_status mla_params_allocate(mla_params *params, mla_error *error) {
@@ -104,6 +111,30 @@ static void init_reflections(real *v, size_t r, size_t width, double scale, mla_
     }
 }
 
+/* Rows that are orthogonal in blocks of `width`: normal vectors, each made orthogonal to those before it in its block
+ * (Gram-Schmidt, twice, which leaves nothing but rounding), then as long as another normal vector. */
+static void init_orthogonal(real *v, size_t rows, size_t width, double scale, mla_rng *rng) {
+    for (size_t i = 0; i < rows; i++) {
+        real *row = v + i * width;
+        for (size_t j = 0; j < width; j++) row[j] = (real)mla_rng_normal(rng);
+        for (int pass = 0; pass < 2; pass++)
+            for (size_t k = i / width * width; k < i; k++) {
+                double dot = 0;
+                for (size_t j = 0; j < width; j++) dot += (double)row[j] * (double)v[k * width + j];
+                for (size_t j = 0; j < width; j++) row[j] = (real)((double)row[j] - dot * (double)v[k * width + j]);
+            }
+        normalise(row, width);
+    }
+    for (size_t i = 0; i < rows; i++) {
+        double square = 0;
+        for (size_t j = 0; j < width; j++) {
+            const double x = mla_rng_normal(rng);
+            square += x * x;
+        }
+        for (size_t j = 0; j < width; j++) v[i * width + j] = (real)(scale * sqrt(square) * (double)v[i * width + j]);
+    }
+}
+
 static void init_param(real *value, const mla_param *param, mla_rng *rng) {
     double scale = param->init.scale;
     switch (param->init.kind) {
@@ -113,6 +144,7 @@ static void init_param(real *value, const mla_param *param, mla_rng *rng) {
     case MLA_INIT_NORMAL:
         for (size_t i = 0; i < param->count; i++) value[i] = (real)(scale * mla_rng_normal(rng));
         break;
+    case MLA_INIT_ORTHOGONAL_ROWS: init_orthogonal(value, param->shape[0], param->shape[1], scale, rng); break;
     case MLA_INIT_REFLECTION_PAIRS: {
         size_t r = param->shape[param->ndim - 2], width = param->shape[param->ndim - 1];
         for (size_t i = 0; i < param->count; i += r * width) init_reflections(value + i, r, width, scale, rng);
@@ -151,6 +183,7 @@ uint64_t mla_params_hash(const mla_params *params, const real *value) {
 mla_decay_totals mla_params_decay_totals(const mla_params *params) {
     mla_decay_totals totals = {0};
     for (int i = 0; i < params->entries; i++) {
+        if (params->entry[i].fixed) continue;
         totals.count[params->entry[i].decay] += params->entry[i].count;
         totals.tensors[params->entry[i].decay]++;
     }

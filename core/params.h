@@ -26,6 +26,8 @@ enum { MLA_MAX_DIMS = 4 };
 typedef enum mla_init_kind {
     MLA_INIT_CONSTANT,        /* every value = scale */
     MLA_INIT_NORMAL,          /* normal, mean 0, deviation scale */
+    MLA_INIT_ORTHOGONAL_ROWS, /* of a (rows, width) matrix: each `width` of them are orthogonal, with a uniformly random
+                                 basis, and each is as long as a vector of `width` normal numbers, times scale */
     MLA_INIT_REFLECTION_PAIRS /* unit vectors along the last dimension; in the one before it, vectors 2i and 2i+1
                                  start nearly equal (noise of length about `scale`): their product is near I */
 } mla_init_kind;
@@ -42,6 +44,7 @@ typedef struct mla_param {
     size_t offset, count; /* in reals; offset is a multiple of MLA_ALIGN_REALS */
     mla_init init;
     bool decay;  /* weight decay applies */
+    bool fixed;  /* keeps its initial values: no gradient, no update, no average */
     bool matrix; /* the weight of a linear map, (shape[0], count / shape[0]) row by row */
 } mla_param;
 
@@ -49,7 +52,7 @@ typedef struct mla_params {
     mla_param *entry;
     int entries, capacity;
     size_t size;  /* reals of a flat buffer, gaps included */
-    size_t count; /* parameters proper, gaps not included */
+    size_t count; /* parameters proper: gaps and what is fixed not included */
     real *value;  /* the weights, NULL until allocated */
     bool out_of_memory;
 } mla_params;
@@ -62,6 +65,10 @@ int mla_params_add(mla_params *params, const char *name, int ndim, const size_t 
 static inline void mla_params_mark_matrix(mla_params *params, int index) {
     if (index >= 0) params->entry[index].matrix = true;
 }
+
+/* Fixes a tensor at its initial values: it belongs to the model and to its files, but is no parameter that is counted,
+ * trained, decayed or averaged.  An index of -1 is passed over. */
+void mla_params_fix(mla_params *params, int index);
 
 /* Allocates the weights (zeros).  No parameter may be added afterwards. */
 MLA_MUST_CHECK mla_status mla_params_allocate(mla_params *params, mla_error *error);
@@ -83,7 +90,7 @@ uint64_t mla_params_hash(const mla_params *params, const real *value);
 #define MLA_HASH_START UINT64_C(14695981039346656037)
 uint64_t mla_hash_bytes(uint64_t hash, const void *data, size_t bytes);
 
-/* What weight decay acts on ([1]) and what it does not ([0]). */
+/* What weight decay acts on ([1]) and what it does not ([0]), of what is trained. */
 typedef struct mla_decay_totals {
     size_t count[2]; /* parameters */
     int tensors[2];

@@ -14,6 +14,14 @@ extern float expf(float);
 extern double exp(double);
 #pragma omp declare simd notinbranch
 extern double erf(double);
+#pragma omp declare simd notinbranch
+extern float powf(float, float);
+#pragma omp declare simd notinbranch
+extern double pow(double, double);
+#pragma omp declare simd notinbranch
+extern float logf(float);
+#pragma omp declare simd notinbranch
+extern double log(double);
 #define VECTOR_LOOP _Pragma("omp simd")
 #else
 #define VECTOR_LOOP /* nothing to call in a vector loop: clang would warn that it stays scalar */
@@ -21,9 +29,13 @@ extern double erf(double);
 
 #ifdef MLA_DOUBLE
 #define EXP exp
+#define POW pow
+#define LOG log
 static const double INVERSE_SQRT2 = 0.70710678118654752440;
 #else
 #define EXP expf
+#define POW powf
+#define LOG logf
 #endif
 static const double INVERSE_SQRT_2PI = 0.39894228040143267794;
 
@@ -148,6 +160,16 @@ void mla_vec_elu1(size_t n, real *y, const real *x) {
         const real e = EXP(a > 0 ? 0 : a); /* written so that a NaN stays one */
         y[i] = a > 0 ? a + 1 : e;
     }
+}
+
+void mla_vec_pow(size_t n, real *y, const real *x, const real *p) {
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++) y[i] = POW(x[i], p[i]);
+}
+
+void mla_vec_log(size_t n, real *y, const real *x) {
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++) y[i] = LOG(x[i]);
 }
 
 void mla_vec_add_rows(size_t rows, size_t columns, real *restrict sum, const real *restrict x, size_t stride,

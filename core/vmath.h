@@ -20,6 +20,12 @@ void mla_vec_gelu(size_t n, real *y, real *slope, const real *x);
 /* y[i] = elu(x[i]) + 1: x + 1 for x > 0, exp(x) otherwise (Katharopoulos et al., arXiv 2006.16236). */
 void mla_vec_elu1(size_t n, real *y, const real *x);
 
+/* y[i] = x[i]^p[i] for x >= 0, p > 0; y may be x. */
+void mla_vec_pow(size_t n, real *y, const real *x, const real *p);
+
+/* y[i] = log x[i]; y may be x. */
+void mla_vec_log(size_t n, real *y, const real *x);
+
 /* y[i] += factor x[i].  Inline: rows of a few dozen values are common. */
 static inline void mla_vec_add(size_t n, real *restrict y, real factor, const real *restrict x) {
 #pragma omp simd

@@ -4,10 +4,10 @@
 #include "layers/attention_kinds.h"
 
 static const mla_attention_row *const kinds[MLA_ATTENTION_KINDS] = {
-    [MLA_ATTENTION_SOFTMAX] = &mla_attention_softmax,
-    [MLA_ATTENTION_RELU] = &mla_attention_relu,
-    [MLA_ATTENTION_ELU1] = &mla_attention_elu1,
-    [MLA_ATTENTION_MIRROR] = &mla_attention_mirror,
+    [MLA_ATTENTION_SOFTMAX] = &mla_attention_softmax,     [MLA_ATTENTION_RELU] = &mla_attention_relu,
+    [MLA_ATTENTION_ELU1] = &mla_attention_elu1,           [MLA_ATTENTION_PERFORMER] = &mla_attention_performer,
+    [MLA_ATTENTION_COSFORMER] = &mla_attention_cosformer, [MLA_ATTENTION_FOCUSED] = &mla_attention_focused,
+    [MLA_ATTENTION_POLA] = &mla_attention_pola,           [MLA_ATTENTION_MIRROR] = &mla_attention_mirror,
 };
 
 mla_var mla_attention_third(const mla_attention *layer, mla_tape *tape, mla_var qkv, size_t i) {
@@ -31,6 +31,10 @@ mla_attention mla_attention_declare(mla_params *params, const char *prefix, size
                            .side = side,
                            .dwconv_weight = -1,
                            .dwconv_bias = -1,
+                           .gate = {-1, -1},
+                           .projection = -1,
+                           .qk_scale = -1,
+                           .power = -1,
                            .block_v = -1,
                            .angle_a = -1,
                            .angle_c = -1,
@@ -46,6 +50,9 @@ mla_attention mla_attention_declare(mla_params *params, const char *prefix, size
         layer.dwconv_bias =
             mla_attention_param(params, prefix, "dwconv.bias", 1, &channels, (mla_init){MLA_INIT_CONSTANT, 0});
     }
+    snprintf(name, sizeof name, "%s.gate", prefix);
+    if (kinds[kind]->gated || (kinds[kind]->linear && spec->gate))
+        layer.gate = mla_linear_declare(params, name, channels, channels, spec->qkv_bias, 0);
     if (kinds[kind]->declare) kinds[kind]->declare(&layer, params, prefix);
     return layer;
 }
@@ -80,5 +87,7 @@ mla_var mla_attention_forward(const mla_attention *layer, mla_tape *tape, mla_va
     if (layer->dwconv_weight >= 0)
         y = mla_depthwise_conv(tape, mla_attention_third(layer, tape, qkv, 2), mla_tape_param(tape, layer->dwconv_weight),
                                mla_tape_param(tape, layer->dwconv_bias), y, layer->side, layer->side);
+    if (layer->gate.weight >= 0)
+        y = mla_product(tape, y, mla_linear_forward(&layer->gate, tape, x, MLA_NO_VAR, MLA_IDENTITY));
     return mla_linear_forward(&layer->proj, tape, y, residual, MLA_IDENTITY);
 }

@@ -11,7 +11,8 @@
 #include "layers/layers.h"
 
 typedef struct mla_attention_row {
-    bool linear; /* takes the depthwise convolution of v */
+    bool linear; /* takes the depthwise convolution of v and the gate */
+    bool gated;  /* always has the gate */
     /* Parameters beyond the projections, under `prefix`; NULL: none. */
     void (*declare)(mla_attention *layer, mla_params *params, const char *prefix);
     /* qkv (B, N, 3C) -> (B, N, C) */
@@ -20,8 +21,9 @@ typedef struct mla_attention_row {
     void (*features)(const mla_attention *layer, mla_tape *tape, mla_var qkv, mla_var *fq, mla_var *fk);
 } mla_attention_row;
 
-extern const mla_attention_row mla_attention_softmax, mla_attention_relu, mla_attention_elu1; /* attention_linear.c */
-extern const mla_attention_row mla_attention_mirror;                                          /* attention_mirror.c */
+extern const mla_attention_row mla_attention_softmax, mla_attention_relu, mla_attention_elu1, mla_attention_performer,
+    mla_attention_cosformer, mla_attention_focused, mla_attention_pola; /* attention_linear.c */
+extern const mla_attention_row mla_attention_mirror;                    /* attention_mirror.c */
 
 /* q (0), k (1) or v (2) of qkv, (B, N, C), as a view. */
 mla_var mla_attention_third(const mla_attention *layer, mla_tape *tape, mla_var qkv, size_t i);

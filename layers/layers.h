@@ -47,6 +47,9 @@ typedef struct mla_attention {
     size_t channels, heads, side;
     mla_linear_layer qkv, proj;
     int dwconv_weight, dwconv_bias;         /* -1: none */
+    mla_linear_layer gate;                  /* weight -1: none */
+    int projection;                         /* performer; -1: none */
+    int qk_scale, power;                    /* focused and pola; pola; -1: none */
     int block_v, angle_a, angle_c, cross_v; /* mirror; -1: part is off */
 } mla_attention;
 

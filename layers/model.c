@@ -36,6 +36,10 @@ static mla_status check_stage(const mla_model_spec *spec, int i, int side, mla_e
     if (spec->kinds[i] == MLA_ATTENTION_MIRROR && m->reflections && m->block && d % m->block)
         return mla_fail(error, MLA_INVALID, "stage %d: head width %d is not a multiple of mirror.block %d", i + 1, d,
                         m->block);
+    if (spec->kinds[i] == MLA_ATTENTION_FOCUSED && !(spec->attention.focused_factor >= 1))
+        return mla_fail(error, MLA_INVALID, "focused.factor %g: at least 1", spec->attention.focused_factor);
+    if (spec->kinds[i] == MLA_ATTENTION_POLA && d % 2)
+        return mla_fail(error, MLA_INVALID, "stage %d: pola halves the channels of a head, head width %d is odd", i + 1, d);
     if (spec->kinds[i] == MLA_ATTENTION_MIRROR && m->variance_angle && d % 2)
         return mla_fail(error, MLA_INVALID, "stage %d: mirror.variance_angle turns channel pairs, head width %d is odd",
                         i + 1, d);

@@ -11,6 +11,10 @@ typedef enum mla_attention_kind {
     MLA_ATTENTION_SOFTMAX,
     MLA_ATTENTION_RELU,
     MLA_ATTENTION_ELU1,
+    MLA_ATTENTION_PERFORMER,
+    MLA_ATTENTION_COSFORMER,
+    MLA_ATTENTION_FOCUSED,
+    MLA_ATTENTION_POLA,
     MLA_ATTENTION_MIRROR,
     MLA_ATTENTION_KINDS /* how many there are */
 } mla_attention_kind;
@@ -28,7 +32,10 @@ typedef struct mla_mirror_spec {
 typedef struct mla_attention_spec {
     int dwconv; /* side of the depthwise convolution of v on the token grid, odd; 0 = off; linear kinds only */
     bool qkv_bias;
-    double eps; /* floor of the linear-attention denominator, a fraction of the token mean */
+    double eps;             /* floor of the linear-attention denominator, a fraction of the token mean */
+    bool gate;              /* the output times a linear map of the input; linear kinds only, pola always has it */
+    int performer_features; /* random features of a head; 0 = d ln d, rounded down */
+    double focused_factor;  /* power of the focused kind */
     mla_mirror_spec mirror;
 } mla_attention_spec;
 

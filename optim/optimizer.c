@@ -20,9 +20,11 @@ struct mla_optimizer {
     int chunk_count;
 };
 
+/* Fixed tensors are in none: they keep their values, and so does their place in the average. */
 static int count_chunks(const mla_params *params) {
     size_t count = 0;
-    for (int i = 0; i < params->entries; i++) count += (params->entry[i].count + CHUNK - 1) / CHUNK;
+    for (int i = 0; i < params->entries; i++)
+        if (!params->entry[i].fixed) count += (params->entry[i].count + CHUNK - 1) / CHUNK;
     return (int)count;
 }
 
@@ -30,7 +32,7 @@ static void fill_chunks(mla_optimizer *optimizer) {
     chunk *next = optimizer->chunks;
     for (int i = 0; i < optimizer->params->entries; i++) {
         const mla_param *p = &optimizer->params->entry[i];
-        for (size_t first = 0; first < p->count; first += CHUNK)
+        for (size_t first = 0; !p->fixed && first < p->count; first += CHUNK)
             *next++ = (chunk){p->offset + first, p->count - first < CHUNK ? p->count - first : CHUNK, p->decay};
     }
 }

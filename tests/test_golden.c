@@ -81,22 +81,24 @@ static mla_model_spec read_spec(void) {
     ck_assert_ptr_nonnull(text);
     json_t *root = json_loads(text, 0, NULL), *dims, *depths, *heads;
     ck_assert_ptr_nonnull(root);
-    mla_model_spec spec = {.channels = 3, .norm_eps = 1e-6};
+    mla_model_spec spec = {.channels = 3, .norm_eps = 1e-6, .attention = {.focused_factor = 3}};
     mla_attention_spec *a = &spec.attention;
-    int bias, angle;
+    int bias, angle, gate = 0;
     json_error_t wrong;
     ck_assert_msg(json_unpack_ex(root, &wrong, JSON_STRICT,
                                  "{s:s, s:i, s:i, s:i, s:F, s:o, s:o, s:o, s:{s:s, s:i, s:F, s:b, "
-                                 "s:{s:i, s:i, s:b, s:F, s:F, s:i}}}",
+                                 "s?b, s?{s:i}, s?{s:F}, s:{s:i, s:i, s:b, s:F, s:F, s:i}}}",
                                  "family", &family, "image", &spec.image, "classes", &spec.classes, "patch", &spec.patch,
                                  "mlp_ratio", &spec.mlp_ratio, "dims", &dims, "depths", &depths, "heads", &heads,
-                                 "attention", "kind", &kind, "dwconv", &a->dwconv, "eps", &a->eps, "qkv_bias", &bias,
-                                 "mirror", "block", &a->mirror.block, "reflections", &a->mirror.reflections,
-                                 "variance_angle", &angle, "angle_max", &a->mirror.angle_max, "angle_gain",
-                                 &a->mirror.angle_gain, "cross_head", &a->mirror.cross_head) == 0,
+                                 "attention", "kind", &kind, "dwconv", &a->dwconv, "eps", &a->eps, "qkv_bias", &bias, "gate",
+                                 &gate, "performer", "features", &a->performer_features, "focused", "factor",
+                                 &a->focused_factor, "mirror", "block", &a->mirror.block, "reflections",
+                                 &a->mirror.reflections, "variance_angle", &angle, "angle_max", &a->mirror.angle_max,
+                                 "angle_gain", &a->mirror.angle_gain, "cross_head", &a->mirror.cross_head) == 0,
                   "spec of %s: %s", mla_safetensors_path(file), wrong.text);
     spec.family = (mla_family)position(names_of("model.family"), family);
     a->qkv_bias = bias;
+    a->gate = gate;
     a->mirror.variance_angle = angle;
     spec.stages = (int)json_array_size(dims);
     for (int i = 0; i < spec.stages; i++)
@@ -202,7 +204,7 @@ START_TEST(every_gradient) {
     training_pass(&g);
     for (int i = 0; i < g.params->entries; i++) {
         const mla_param *p = &g.params->entry[i];
-        test_scaled_close(p->name, g.gradient + p->offset, stored("grad.%s", p->name).data, p->count, 2e-5);
+        if (!p->fixed) test_scaled_close(p->name, g.gradient + p->offset, stored("grad.%s", p->name).data, p->count, 2e-5);
     }
     mla_model_free(g.model);
 }
@@ -251,6 +253,7 @@ typedef struct operation {
     const char *name;
     mla_var (*build)(mla_tape *tape, const mla_var *in);
     const char *input[MOST_INPUTS];
+    const char *constant; /* a further one, without a gradient */
 } operation;
 
 static mla_var layer_norm(mla_tape *tape, const mla_var *in) { return mla_layer_norm(tape, in[0], in[1], in[2], 1e-6); }
@@ -270,10 +273,35 @@ static mla_var patch_embed(mla_tape *tape, const mla_var *in) {
 }
 
 static const operation operations[] = {
-    {"layer_norm", layer_norm, {"x", "weight", "bias"}}, {"gelu", gelu, {"x"}},
-    {"dwconv3", dwconv, {"x", "weight", "bias"}},        {"dwconv5", dwconv, {"x", "weight", "bias"}},
-    {"softmax_attention", softmax, {"q", "k", "v"}},     {"relu_attention", relu, {"q", "k", "v"}},
-    {"elu1_attention", elu1, {"q", "k", "v"}},           {"patch_embed", patch_embed, {"x", "weight", "bias"}},
+    {"layer_norm", layer_norm, {"x", "weight", "bias"}, NULL}, {"gelu", gelu, {"x"}, NULL},
+    {"dwconv3", dwconv, {"x", "weight", "bias"}, NULL},        {"dwconv5", dwconv, {"x", "weight", "bias"}, NULL},
+    {"softmax_attention", softmax, {"q", "k", "v"}, NULL},     {"relu_attention", relu, {"q", "k", "v"}, NULL},
+    {"elu1_attention", elu1, {"q", "k", "v"}, NULL},           {"patch_embed", patch_embed, {"x", "weight", "bias"}, NULL},
+};
+
+/* Of kinds.safetensors. */
+static mla_var soft_scale(mla_tape *tape, const mla_var *in) { return mla_soft_scale(tape, in[0], in[1]); }
+static mla_var focused(mla_tape *tape, const mla_var *in) { return mla_focused_features(tape, in[0], 2, 3); }
+static mla_var focused_half(mla_tape *tape, const mla_var *in) { return mla_focused_features(tape, in[0], 2, 2.5); }
+static mla_var polar(mla_tape *tape, const mla_var *in) { return mla_polar_features(tape, in[0], in[1], 2, false); }
+static mla_var polar_crossed(mla_tape *tape, const mla_var *in) { return mla_polar_features(tape, in[0], in[1], 2, true); }
+static mla_var cosine(mla_tape *tape, const mla_var *in) { return mla_cosine_features(tape, in[0], 2); }
+static mla_var positive_q(mla_tape *tape, const mla_var *in) { return mla_positive_features(tape, in[0], in[3], 2, true); }
+static mla_var positive_k(mla_tape *tape, const mla_var *in) { return mla_positive_features(tape, in[0], in[3], 2, false); }
+static mla_var given(mla_tape *tape, const mla_var *in) {
+    return mla_linear_attention(tape, in[0], in[1], in[2], 2, MLA_FEATURE_GIVEN, 1e-6);
+}
+
+static const operation operations_of_kinds[] = {
+    {"soft_scale", soft_scale, {"x", "s"}, NULL},
+    {"focused_features", focused, {"x"}, NULL},
+    {"focused_features_half", focused_half, {"x"}, NULL},
+    {"polar_features", polar, {"x", "s"}, NULL},
+    {"polar_features_crossed", polar_crossed, {"x", "s"}, NULL},
+    {"cosine_features", cosine, {"x"}, NULL},
+    {"positive_features_q", positive_q, {"x"}, "w"},
+    {"positive_features_k", positive_k, {"x"}, "w"},
+    {"given_attention", given, {"q", "k", "v"}, NULL},
 };
 
 /* Tensor `key` of operation `name`; `d` in front of the key asks for its gradient. */
@@ -305,6 +333,7 @@ static void run_operation(const operation *o) {
         gradient[i] = test_reals(mla_tensor_count(&t));
         in[i] = mla_tape_leaf(tape, t, gradient[i]);
     }
+    if (o->constant) in[MOST_INPUTS - 1] = mla_tape_input(tape, of(o->name, "", o->constant));
     const mla_var y = o->build(tape, in);
     check_like(o->name, "", "y", mla_value(tape, y).data);
     backward(tape, y, of(o->name, "d", "y").data);
@@ -402,6 +431,18 @@ static void run_cross_entropy(const char *name, bool soft) {
     check_like(name, "d", "logits", gradient);
 }
 
+static void check_all_used(void) {
+    ck_assert_msg(used_count == mla_safetensors_count(file), "%u of the file's %zu tensors are used", used_count,
+                  mla_safetensors_count(file));
+}
+
+START_TEST(every_operation_of_kinds) {
+    open_file("kinds");
+    for (size_t i = 0; i < TEST_COUNT(operations_of_kinds); i++) run_operation(&operations_of_kinds[i]);
+    check_all_used();
+}
+END_TEST
+
 START_TEST(every_operation) {
     open_file("ops");
     for (size_t i = 0; i < TEST_COUNT(operations); i++) run_operation(&operations[i]);
@@ -410,8 +451,7 @@ START_TEST(every_operation) {
     run_block_fold();
     run_cross_entropy("cross_entropy", false);
     run_cross_entropy("cross_entropy_soft", true);
-    ck_assert_msg(used_count == mla_safetensors_count(file), "%u of the file's %zu tensors are used", used_count,
-                  mla_safetensors_count(file));
+    check_all_used();
 }
 END_TEST
 
@@ -476,6 +516,7 @@ static void models(TCase *tcase) {
 static void parts(TCase *tcase) {
     tcase_add_checked_fixture(tcase, NULL, close_file);
     tcase_add_test(tcase, every_operation);
+    tcase_add_test(tcase, every_operation_of_kinds);
     tcase_add_loop_test(tcase, every_optimiser, 0, (int)TEST_COUNT(rules));
 }
 

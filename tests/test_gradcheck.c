@@ -89,6 +89,25 @@ BUILD(softmax_thirds) {
 BUILD(softmax_itself) { return mla_softmax_attention(tape, in[0], in[0], in[0], c->a); }
 BUILD(feature_map) { return mla_features(tape, in[0], (mla_feature_map)c->map); }
 BUILD(feature_map_view) { return mla_features(tape, mla_columns(tape, in[0], 2, 5), (mla_feature_map)c->map); }
+BUILD(soft_scale) { return mla_soft_scale(tape, in[0], in[1]); }
+BUILD(soft_scale_view) { return mla_soft_scale(tape, mla_columns(tape, in[0], 3, 4), in[1]); }
+BUILD(focused) { return mla_focused_features(tape, in[0], c->a, (double)c->b / 2); }
+BUILD(focused_view) { return mla_focused_features(tape, mla_columns(tape, in[0], 1, 6), c->a, 3); }
+BUILD(polar) { return mla_polar_features(tape, in[0], in[1], c->a, c->b); }
+BUILD(polar_view) { return mla_polar_features(tape, mla_columns(tape, in[0], 1, 6), in[1], c->a, true); }
+BUILD(cosine) { return mla_cosine_features(tape, in[0], c->a); }
+BUILD(cosine_view) { return mla_cosine_features(tape, mla_columns(tape, in[0], 2, 6), c->a); }
+/* a heads, b random features; map: of queries. */
+BUILD(positive) {
+    const size_t d = mla_value(tape, in[0]).shape[2] / c->a;
+    return mla_positive_features(tape, in[0], mla_tape_input(tape, test_tensor(7, SHAPE(c->b, d))), c->a, c->map);
+}
+BUILD(positive_view) {
+    return mla_positive_features(tape, mla_columns(tape, in[0], 3, 6), mla_tape_input(tape, test_tensor(7, SHAPE(4, 3))),
+                                 c->a, c->map);
+}
+BUILD(product) { return mla_product(tape, in[0], in[1]); }
+BUILD(product_square) { return mla_product(tape, in[0], in[0]); }
 BUILD(attention) { return mla_linear_attention(tape, in[0], in[1], in[2], c->a, (mla_feature_map)c->map, 1e-2); }
 BUILD(attention_thirds) {
     return mla_linear_attention(tape, mla_columns(tape, in[0], 0, c->b), mla_columns(tape, in[0], c->b, c->b),
@@ -186,6 +205,28 @@ static const gradient_case cases[] = {
     {"softmax_attention", "q, k and v are one", softmax_itself, IN({3, {1, 5, 3}}), .a = 1},
     {"feature_map", "ReLU", feature_map, IN({3, {2, 3, 5}}), RELU},
     {"feature_map", "elu + 1, view of columns", feature_map_view, IN({3, {2, 3, 9}}), ELU1},
+    {"soft_scale", "three dimensions", soft_scale, IN({3, {2, 3, 5}}, {3, {5, 1, 1}})},
+    {"soft_scale", "view of columns, more than a tile of rows", soft_scale_view, IN({2, {70, 9}}, {1, {4}})},
+    {"focused_features", "cubes", focused, IN({3, {2, 3, 8}}), .a = 2, .b = 6, .away = 2e-3},
+    {"focused_features", "power of 2.5", focused, IN({3, {2, 3, 6}}), .a = 3, .b = 5, .away = 2e-3},
+    {"focused_features", "power of 1", focused, IN({2, {3, 4}}), .a = 1, .b = 2, .away = 2e-3},
+    {"focused_features", "view of columns", focused_view, IN({3, {1, 3, 9}}), .a = 2, .away = 2e-3},
+    {"polar_features", "crossed", polar, IN({3, {2, 3, 8}}, {3, {2, 1, 4}}), .a = 2, .b = 1, .away = 2e-3},
+    {"polar_features", "not crossed, more than a tile of rows", polar, IN({3, {1, 70, 4}}, {3, {1, 1, 4}}), .a = 1,
+     .away = 2e-3},
+    {"polar_features", "view of columns", polar_view, IN({3, {2, 3, 9}}, {1, {6}}), .a = 3, .away = 2e-3},
+    {"cosine_features", "two heads", cosine, IN({3, {2, 5, 6}}), .a = 2, .away = 2e-3},
+    {"cosine_features", "one token", cosine, IN({3, {2, 1, 3}}), .a = 1, .away = 2e-3},
+    {"cosine_features", "view of columns", cosine_view, IN({3, {2, 3, 9}}), .a = 3, .away = 2e-3},
+    {"positive_features", "queries", positive, IN({3, {2, 5, 6}}), .a = 2, .b = 7, .map = 1},
+    {"positive_features", "keys", positive, IN({3, {2, 5, 6}}), .a = 2, .b = 7},
+    {"positive_features", "keys, one feature", positive, IN({3, {1, 3, 4}}), .a = 1, .b = 1},
+    {"positive_features", "queries, more than a tile", positive, IN({3, {1, 70, 2}}), .a = 2, .b = 3, .map = 1},
+    {"positive_features", "keys, more than a tile", positive, IN({3, {1, 70, 2}}), .a = 1, .b = 3},
+    {"positive_features", "keys, view of columns", positive_view, IN({3, {2, 3, 11}}), .a = 2},
+    {"positive_features", "queries, view of columns", positive_view, IN({3, {2, 3, 11}}), .a = 2, .map = 1},
+    {"product", "apart", product, IN({3, {2, 3, 5}}, {3, {2, 3, 5}})},
+    {"product", "a square", product_square, IN({2, {3, 5}})},
     {"linear_attention", "ReLU", attention, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2, RELU},
     {"linear_attention", "elu + 1", attention, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2, ELU1},
     {"linear_attention", "ReLU, a query all negative", attention, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2,
@@ -351,6 +392,8 @@ typedef struct model_case {
     { MLA_ATTENTION_##KIND, MLA_ATTENTION_##KIND }
 #define PLAIN(convolution, bias)                                                                                            \
     { .dwconv = convolution, .qkv_bias = bias, .eps = 1e-3 }
+#define OTHER(...)                                                                                                          \
+    { .dwconv = 3, .qkv_bias = true, .eps = 1e-3, __VA_ARGS__ }
 #define MIRROR(b, r, angle, rx)                                                                                             \
     {                                                                                                                       \
         .dwconv = 3, .qkv_bias = true, .eps = 1e-3, .mirror = {                                                             \
@@ -377,6 +420,15 @@ static const model_case models[] = {
     {"pvt relu", MLA_FAMILY_PVT, BOTH(RELU), PLAIN(0, true), 0},
     {"pvt elu1", MLA_FAMILY_PVT, BOTH(ELU1), PLAIN(3, true), 0},
     {"pvt mirror", MLA_FAMILY_PVT, BOTH(MIRROR), MIRROR(2, 2, true, 2), 0.5},
+    {"vit relu, gate", MLA_FAMILY_VIT, BOTH(RELU), OTHER(.gate = true), 0},
+    {"vit performer", MLA_FAMILY_VIT, BOTH(PERFORMER), OTHER(.performer_features = 3), 0},
+    {"pvt performer", MLA_FAMILY_PVT, BOTH(PERFORMER), OTHER(.performer_features = 0), 0},
+    {"vit cosformer", MLA_FAMILY_VIT, BOTH(COSFORMER), PLAIN(3, true), 0},
+    {"pvt cosformer", MLA_FAMILY_PVT, BOTH(COSFORMER), OTHER(.gate = true), 0},
+    {"vit focused", MLA_FAMILY_VIT, BOTH(FOCUSED), OTHER(.focused_factor = 3), 0},
+    {"pvt focused", MLA_FAMILY_PVT, BOTH(FOCUSED), OTHER(.focused_factor = 1.5), 0},
+    {"vit pola", MLA_FAMILY_VIT, BOTH(POLA), PLAIN(3, true), 0},
+    {"pvt pola", MLA_FAMILY_PVT, BOTH(POLA), PLAIN(0, false), 0},
     {"pvt relu, mirror", MLA_FAMILY_PVT, {MLA_ATTENTION_RELU, MLA_ATTENTION_MIRROR}, MIRROR(2, 2, true, 2), 0},
 };
 

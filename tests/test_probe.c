@@ -40,7 +40,7 @@ static void run_kind(pass *p, mla_attention_kind kind) {
         .mlp_ratio = 2,
         .norm_eps = 1e-6,
         .kinds = {kind, kind},
-        .attention = {.dwconv = 3, .qkv_bias = true, .eps = 1e-6, .mirror = {2, 3, true, 1.5, 1, 3}}};
+        .attention = {.focused_factor = 3, .dwconv = 3, .qkv_bias = true, .eps = 1e-6, .mirror = {2, 3, true, 1.5, 1, 3}}};
     run_spec(p, &spec);
 }
 

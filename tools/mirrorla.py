@@ -19,10 +19,13 @@ A spec is a plain dictionary (anything left out has the default of DEFAULTS):
     family      'vit' (one stage) or 'pvt' (a pyramid: every later stage halves the side)
     image, classes, patch, dims, depths, heads, mlp_ratio      dims ... heads: one entry a stage
     drop_path   rate of the last block's stochastic depth, in training; norm_eps: inside every LayerNorm
-    attention   kind        'softmax' | 'relu' | 'elu1' | 'mirror', or a list of one a stage
+    attention   kind        one of ATTENTION's names below, or a list of one a stage
                 dwconv      side of the depthwise convolution of v, 0 = none; linear kinds only
                 eps         floor of the linear-attention denominator
-                qkv_bias    bias of the qkv projection
+                qkv_bias    bias of the qkv projection (and of the gate)
+                gate        the output times a linear map of x; linear kinds only, pola always has it
+                performer   features: random features of a head, 'auto': d ln d
+                focused     factor: power of the focusing map
                 mirror      block, reflections, variance_angle, angle_max, angle_gain, cross_head
 """
 import argparse
@@ -45,7 +48,8 @@ DEFAULTS = dict(
     family='vit', image=32, classes=10, patch=4, dims=[64], depths=[4], heads=[4], mlp_ratio=4,
     drop_path=0.0, norm_eps=1e-6,
     attention=dict(
-        kind='mirror', dwconv=5, eps=1e-6, qkv_bias=True,
+        kind='mirror', dwconv=5, eps=1e-6, qkv_bias=True, gate=False,
+        performer=dict(features='auto'), focused=dict(factor=3.0),
         mirror=dict(block=8, reflections=2, variance_angle=True, angle_max=math.pi / 2,
                     angle_gain=1.0, cross_head=2)))
 
@@ -173,13 +177,24 @@ class LinearAttention(SoftmaxAttention):
         super().__init__(dim, heads, options)
         self.eps, self.kind, k = options['eps'], options['kind'], options['dwconv']
         self.dwconv = nn.Conv2d(dim, dim, k, groups=dim, padding=k // 2) if k else None
+        gated = options['gate'] or self.kind == 'pola'
+        self.gate = nn.Linear(dim, dim, bias=options['qkv_bias']) if gated else None
 
     def projection(self):
         return self.qkv.weight, self.qkv.bias
 
     def features(self, qk):
-        """qk (B, N, 2, C) -> non-negative features of the same shape."""
+        """qk (B, N, 2, C) -> non-negative features (B, N, 2, h D), for relu and elu1 D = d."""
         return F.elu(qk) + 1.0 if self.kind == 'elu1' else F.relu(qk)
+
+    def attend(self, features, v):
+        """features (B, N, 2, h D) of q and k, v (B, N, h d) -> (B, N, h d)."""
+        B, N, C = v.shape
+        fq, fk = features.view(B, N, 2, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)     # (B, h, N, D) each
+        v = v.view(B, N, self.heads, self.width).transpose(1, 2)
+        state = fk.transpose(-2, -1) @ (v / N)                                 # (B, h, D, d)
+        total = fk.mean(2).unsqueeze(-1)                                       # (B, h, D, 1)
+        return ((fq @ state) / (fq @ total + self.eps)).transpose(1, 2).reshape(B, N, C)
 
     def forward(self, x, side):
         B, N, C = x.shape
@@ -187,17 +202,92 @@ class LinearAttention(SoftmaxAttention):
         # Split rather than indexed: the backward of a split fills no zeros.
         qk, tokens = qkv.split((2, 1), dim=2)
         tokens = tokens.squeeze(2)
-        features = self.features(qk).view(B, N, 2, self.heads, self.width)
-        fq, fk = features.permute(2, 0, 3, 1, 4).unbind(0)                     # (B, h, N, d) each
-        v = tokens.view(B, N, self.heads, self.width).transpose(1, 2)
-        state = fk.transpose(-2, -1) @ (v / N)                                 # (B, h, d, d)
-        total = fk.mean(2).unsqueeze(-1)                                       # (B, h, d, 1)
-        y = ((fq @ state) / (fq @ total + self.eps)).transpose(1, 2).reshape(B, N, C)
+        y = self.attend(self.features(qk), tokens)
         if self.dwconv is not None:
             # Contiguous NCHW is the layout that reaches the fast depthwise kernel on a CPU.
             grid = tokens.transpose(1, 2).reshape(B, C, side, side)
             y = y + self.dwconv(grid).flatten(2).transpose(1, 2)
-        return self.proj(y)
+        return self.proj(y if self.gate is None else y * self.gate(x))
+
+
+def orthogonal_rows(m, d):
+    """(m, d): every d rows in turn an orthogonal basis, uniformly random, each row as long as d normal numbers."""
+    bases = [torch.linalg.qr(torch.randn(d, d))[0].t() for _ in range(-(-m // d))]
+    return torch.cat(bases)[:m] * torch.randn(m, d).norm(dim=1, keepdim=True)
+
+
+class PerformerAttention(LinearAttention):
+    """Positive orthogonal random features (FAVOR+, Choromanski et al., arXiv 2009.14794): fq fk' estimates
+    exp(q k' / sqrt(d)).  The projection is drawn once and belongs to the weights, untrained."""
+
+    def __init__(self, dim, heads, options):
+        super().__init__(dim, heads, options)
+        d, m = self.width, options['performer']['features']
+        m = max(1, int(d * math.log(d))) if m == 'auto' else m
+        self.register_buffer('projection_matrix', orthogonal_rows(m, d))
+
+    def features(self, qk):
+        x = qk.unflatten(-1, (self.heads, self.width)) * self.width ** -0.25           # (B, N, 2, h, d)
+        inner = x @ self.projection_matrix.t()                                         # (B, N, 2, h, m)
+        q, k = inner.unbind(2)
+        # What is largest is taken off, for q in every token, for k over all: a factor that cancels.
+        largest = torch.stack((q.amax(-1, keepdim=True), k.amax((1, 3), keepdim=True).expand(-1, q.shape[1], -1, -1)), 2)
+        f = torch.exp(inner - x.square().sum(-1, keepdim=True) / 2 - largest) + 1e-6
+        return (f * f.shape[-1] ** -0.5).flatten(-2)
+
+
+class CosformerAttention(LinearAttention):
+    """relu features weighed with cos(pi/2 (i - j) / N) by position (Qin et al., arXiv 2202.08791)."""
+
+    def features(self, qk):
+        f = F.relu(qk).unflatten(-1, (self.heads, self.width))
+        N = qk.shape[1]
+        angle = (math.pi / 2 / N * torch.arange(1, N + 1, dtype=qk.dtype, device=qk.device)).view(-1, 1, 1, 1)
+        return torch.cat((f * angle.cos(), f * angle.sin()), -1).flatten(-2)
+
+
+class FocusedAttention(LinearAttention):
+    """relu features to a power, each row with the norm that it had (FLatten, Han et al., arXiv 2308.00442)."""
+
+    def __init__(self, dim, heads, options):
+        super().__init__(dim, heads, options)
+        self.qk_scale = nn.Parameter(torch.zeros(heads, 1, self.width))
+        self.factor = options['focused']['factor']
+
+    def scaled(self, qk):
+        """(B, N, 2, C) -> (B, N, 2, h, d) over a learned scale."""
+        return qk.unflatten(-1, (self.heads, self.width)) / F.softplus(self.qk_scale).squeeze(1)
+
+    def features(self, qk):
+        r = F.relu(self.scaled(qk)) + 1e-6
+        direction = F.normalize((r / r.amax(-1, keepdim=True)) ** self.factor, dim=-1)
+        return (r.norm(dim=-1, keepdim=True) * direction).flatten(-2)
+
+
+class PolaAttention(FocusedAttention):
+    """Positive and negative halves with a learned power: half of v is read where q and k agree in sign, half where they
+    are opposite (PolaFormer, Meng et al., arXiv 2501.15061); gated."""
+
+    def __init__(self, dim, heads, options):
+        super().__init__(dim, heads, options)
+        if self.width % 2:
+            raise ValueError(f'pola halves the channels of a head, head width {self.width} is odd')
+        self.power = nn.Parameter(torch.zeros(heads, 1, self.width))
+
+    def features(self, qk):
+        x, power = self.scaled(qk), 1 + 4 * torch.sigmoid(self.power).squeeze(1)
+        return torch.cat((F.relu(x) ** power, F.relu(-x) ** power), -1).flatten(-2)
+
+    def attend(self, features, v):
+        both = features.unflatten(-1, (self.heads, 2, self.width))
+        q, k = both.unbind(2)
+        v = v.unflatten(-1, (self.heads, 2, -1))
+        halves = []
+        for half, own in enumerate((q, q.flip(-2))):
+            state = torch.einsum('bnhpd,bnhe->bhpde', k, v[..., half, :]) / k.shape[1]
+            total = torch.einsum('bnhpd,bhpd->bnh', own, k.mean(1)).unsqueeze(-1)
+            halves.append(torch.einsum('bnhpd,bhpde->bnhe', own, state) / (total + self.eps))
+        return torch.cat(halves, -1).flatten(-2)
 
 
 class MirrorAttention(LinearAttention):
@@ -232,7 +322,8 @@ class MirrorAttention(LinearAttention):
         return F.relu(qk)
 
 
-ATTENTION = dict(softmax=SoftmaxAttention, relu=LinearAttention, elu1=LinearAttention,
+ATTENTION = dict(softmax=SoftmaxAttention, relu=LinearAttention, elu1=LinearAttention, performer=PerformerAttention,
+                 cosformer=CosformerAttention, focused=FocusedAttention, pola=PolaAttention,
                  mirror=MirrorAttention)
 
 

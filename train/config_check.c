@@ -55,6 +55,11 @@ static mla_status check_widths(const relations *r) {
                          "blocks of %d do not divide the heads of stage %d, which are %d wide (dims %d / heads %d); "
                          "0 takes the whole head",
                          mirror->block, i + 1, width, dim, heads);
+        if (model->kinds[i] == MLA_ATTENTION_POLA && width % 2)
+            return blame(r, "model.heads",
+                         "pola halves the channels of a head, but the heads of stage %d are %d wide (dims %d / heads %d), "
+                         "which is odd",
+                         i + 1, width, dim, heads);
         if (mirrors && mirror->variance_angle && width % 2)
             return blame(r, "model.attention.mirror.variance_angle",
                          "turns pairs of channels, but the heads of stage %d are %d wide (dims %d / heads %d), which "

@@ -7,11 +7,10 @@
 #include <strings.h>
 
 static const char *const family_names[] = {[MLA_FAMILY_VIT] = "vit", [MLA_FAMILY_PVT] = "pvt", NULL};
-static const char *const attention_names[] = {[MLA_ATTENTION_SOFTMAX] = "softmax",
-                                              [MLA_ATTENTION_RELU] = "relu",
-                                              [MLA_ATTENTION_ELU1] = "elu1",
-                                              [MLA_ATTENTION_MIRROR] = "mirror",
-                                              NULL};
+static const char *const attention_names[] = {
+    [MLA_ATTENTION_SOFTMAX] = "softmax",     [MLA_ATTENTION_RELU] = "relu",           [MLA_ATTENTION_ELU1] = "elu1",
+    [MLA_ATTENTION_PERFORMER] = "performer", [MLA_ATTENTION_COSFORMER] = "cosformer", [MLA_ATTENTION_FOCUSED] = "focused",
+    [MLA_ATTENTION_POLA] = "pola",           [MLA_ATTENTION_MIRROR] = "mirror",       NULL};
 static const char *const set_names[] = {[MLA_SET_TWINS] = "twins",
                                         [MLA_SET_CIFAR10] = "cifar10",
                                         [MLA_SET_CIFAR100] = "cifar100",
@@ -61,6 +60,11 @@ const mla_config_key mla_config_keys[] = {
     BOOL("model.attention.qkv_bias", model.attention.qkv_bias, "true", "bias of the q, k, v projection"),
     DOUBLE("model.attention.eps", model.attention.eps, 1e-30, 1, "1e-6",
            "floor of the linear denominator, a fraction of its token mean"),
+    BOOL("model.attention.gate", model.attention.gate, "false",
+         "multiply the output by a linear map of the input; unused by softmax, and pola always does"),
+    INT("model.attention.performer.features", model.attention.performer_features, 1, 65536, "auto",
+        "random features of a head; auto: d ln d, d its width", .automatic = true),
+    DOUBLE("model.attention.focused.factor", model.attention.focused_factor, 1, 64, "3", "power of the focusing map"),
     INT(MIRROR "block", model.attention.mirror.block, 0, 8192, "8",
         "width of the reflected blocks inside a head; 0 = the whole head"),
     INT(MIRROR "reflections", model.attention.mirror.reflections, 0, 64, "2", "reflections of a block; 0 = off"),
@@ -136,6 +140,8 @@ _Static_assert(sizeof(mla_family) == sizeof(int) && sizeof(mla_data_set) == size
 const mla_config_section mla_config_sections[] = {
     {"model", "what is trained"},
     {"model.attention", "how its tokens are mixed"},
+    {"model.attention.performer", "of attention kind performer"},
+    {"model.attention.focused", "of attention kind focused"},
     {"model.attention.mirror", "of attention kind mirror"},
     {"data", "what it is trained on"},
     {"data.twins", "of the generated set twins"},

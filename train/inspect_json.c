@@ -19,9 +19,9 @@ static json_t *parameters_json(const mla_params *params) {
     json_t *list = json_array();
     for (int i = 0; i < params->entries; i++) {
         const mla_param *p = &params->entry[i];
-        json_array_append_new(list,
-                              json_pack("{s:s, s:o, s:I, s:b}", "name", p->name, "shape", mla_json_shape(p->ndim, p->shape),
-                                        "count", (json_int_t)p->count, "decay", p->decay));
+        json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:b, s:b}", "name", p->name, "shape",
+                                              mla_json_shape(p->ndim, p->shape), "count", (json_int_t)p->count, "decay",
+                                              p->decay, "fixed", p->fixed));
     }
     return list;
 }

@@ -33,7 +33,10 @@ static void print_parameters(const mla_params *params) {
     for (int i = 0; i < params->entries; i++) {
         const mla_param *p = &params->entry[i];
         const mla_tensor shape = mla_tensor_make(NULL, p->ndim, p->shape);
-        printf("  %-40s %-18s %10zu  %s\n", p->name, mla_shape_text(&shape), p->count, p->decay ? "decay" : "no decay");
+        printf("  %-40s %-18s %10zu  %s\n", p->name, mla_shape_text(&shape), p->count,
+               p->fixed   ? "fixed"
+               : p->decay ? "decay"
+                          : "no decay");
     }
     printf("  %zu parameters in %d tensors: weight decay on %zu, none on %zu\n\n", params->count, params->entries,
            t.count[1], t.count[0]);
