@@ -85,6 +85,11 @@ void mla_tape_begin(mla_tape *tape, const mla_params *params, const real *values
     tape->out_of_memory = false;
 }
 
+void mla_tape_begin_like(mla_tape *tape, const mla_tape *like) {
+    mla_tape_begin(tape, like->params, like->values, NULL);
+    tape->forms = like->forms;
+}
+
 void mla_tape_use_forms(mla_tape *tape, const mla_param_form *forms) { tape->forms = forms; }
 
 const mla_param_form *mla_tape_form(const mla_tape *tape, int index) { return tape->forms ? &tape->forms[index] : NULL; }

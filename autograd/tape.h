@@ -91,6 +91,9 @@ void mla_tape_free(mla_tape *tape);
  * to by backward, or NULL for forward only.  params may be NULL when no parameter is used. */
 void mla_tape_begin(mla_tape *tape, const mla_params *params, const real *values, real *gradient);
 
+/* The same for a further tape on the parameters and values that `like` has now; forward only. */
+void mla_tape_begin_like(mla_tape *tape, const mla_tape *like);
+
 /* Forms of a parameter made once a step for all shards (layers/prepared.h). */
 typedef struct mla_param_form {
     const real *value;              /* stands for the flat buffer's values; NULL: those */

@@ -130,6 +130,22 @@ static void run_mirror(mla_view *view, mla_tape *tape, double *log_variance, rea
     }
 }
 
+/* Kinds without a formula of their own below are looked at through their core. */
+static bool through_core(const mla_attention *layer) {
+    static const mla_attention_kind known[] = {MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_RELU, MLA_ATTENTION_ELU1,
+                                               MLA_ATTENTION_MIRROR};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (layer->kind == known[i]) return false;
+    return true;
+}
+
+static mla_status open_core(mla_view *view, const mla_tape *pass, mla_error *error) {
+    if (!through_core(view->attention)) return MLA_OK;
+    view->pass = pass;
+    view->tape = mla_tape_new();
+    return view->tape ? MLA_OK : mla_fail(error, MLA_NO_MEMORY, "out of memory for a look at %zu tokens", view->tokens);
+}
+
 mla_status mla_view_open(mla_view *view, const mla_probe *probe, int index, size_t image, mla_tape *tape, mla_error *error) {
     *view = (mla_view){0};
     mla_status status = check_pass(probe, tape, error);
@@ -154,6 +170,7 @@ mla_status mla_view_open(mla_view *view, const mla_probe *probe, int index, size
         project(view->qk[MLA_BEFORE], in, &weight, bias, tokens, 0, 2 * channels);
         project(view->v, in, &weight, bias, tokens, 2 * channels, channels);
         run_mirror(view, tape, log_variance, unit);
+        status = open_core(view, tape, error);
     }
     free(unit);
     free(log_variance);
@@ -162,10 +179,71 @@ mla_status mla_view_open(mla_view *view, const mla_probe *probe, int index, size
 
 void mla_view_close(mla_view *view) {
     free(view->qk[0]); /* the one block of all */
+    mla_tape_free(view->tape);
     *view = (mla_view){0};
 }
 
-/* ---- the implied attention */
+/* ---- the implied attention of any kind, by its core */
+
+/* Tokens that one run of the core tells of: half the width of a head, which pola mixes in halves. */
+static size_t units_of(const mla_view *view) { return view->d % 2 ? view->d : view->d / 2; }
+
+/* Columns first .. first + units - 1 of the attention of all heads: what the core makes of unit vectors as v, (N, C).
+ * Token first + i has its one in channel i of each part of `units` channels. */
+static mla_status run_units(const real **y, const mla_view *view, size_t first, mla_error *error) {
+    const size_t tokens = view->tokens, channels = view->channels, units = units_of(view);
+    mla_tape_begin_like(view->tape, view->pass);
+    real *qkv = mla_tape_alloc(view->tape, 3 * tokens * channels * sizeof(real));
+    for (size_t n = 0; qkv && n < tokens; n++) {
+        real *row = qkv + n * 3 * channels;
+        memcpy(row, view->qk[MLA_BEFORE] + n * 2 * channels, 2 * channels * sizeof(real));
+        for (size_t c = 0; c < channels; c++) row[2 * channels + c] = n >= first && c % units == n - first;
+    }
+    const mla_tensor t = mla_tensor_make(qkv, 3, (size_t[]){1, tokens, 3 * channels});
+    const mla_var out = mla_attention_core(view->attention, view->tape, mla_tape_input(view->tape, t));
+    const mla_status status = mla_tape_status(view->tape, error);
+    if (status == MLA_OK) *y = mla_value(view->tape, out).data;
+    return status;
+}
+
+/* A[n, first + i] of a head, from row n of run_units. */
+static real unit_entry(const mla_view *view, const real *row, size_t head, size_t i) {
+    const size_t units = units_of(view), parts = view->d / units;
+    real sum = 0;
+    for (size_t part = 0; part < parts; part++) sum += row[head * view->d + part * units + i];
+    return sum / (real)parts;
+}
+
+static mla_status core_rows(real *a, const mla_view *view, size_t head, size_t first, size_t rows, mla_error *error) {
+    const size_t tokens = view->tokens, units = units_of(view);
+    for (size_t m = 0; m < tokens; m += units) {
+        const real *y;
+        const mla_status status = run_units(&y, view, m, error);
+        if (status != MLA_OK) return status;
+        for (size_t n = 0; n < rows; n++)
+            for (size_t i = 0; i < units && m + i < tokens; i++)
+                a[n * tokens + m + i] = unit_entry(view, y + (first + n) * view->channels, head, i);
+    }
+    return MLA_OK;
+}
+
+static mla_status core_received(real *received, const mla_view *view, mla_error *error) {
+    const size_t tokens = view->tokens, units = units_of(view);
+    for (size_t m = 0; m < tokens; m += units) {
+        const real *y;
+        const mla_status status = run_units(&y, view, m, error);
+        if (status != MLA_OK) return status;
+        for (size_t head = 0; head < view->heads; head++)
+            for (size_t i = 0; i < units && m + i < tokens; i++) {
+                double sum = 0;
+                for (size_t n = 0; n < tokens; n++) sum += (double)unit_entry(view, y + n * view->channels, head, i);
+                received[head * tokens + m + i] = (real)(sum / (double)tokens);
+            }
+    }
+    return MLA_OK;
+}
+
+/* ---- the implied attention by formula */
 
 /* f (N, d) = the kind's feature map of a head's q or k. */
 static void features(real *f, const mla_view *view, mla_side side, size_t head) {
@@ -232,6 +310,7 @@ mla_status mla_view_attention(real *a, const mla_view *view, size_t head, size_t
     const size_t tokens = view->tokens, d = view->d;
     MLA_REQUIRE(head < view->heads && first + rows <= tokens, "head %zu of %zu, rows %zu + %zu of %zu", head, view->heads,
                 first, rows, tokens);
+    if (view->tape) return core_rows(a, view, head, first, rows, error);
     if (view->attention->kind == MLA_ATTENTION_SOFTMAX) {
         softmax_rows(a, view, head, first, rows);
         return MLA_OK;
@@ -280,6 +359,7 @@ static mla_status softmax_received(real *received, const mla_view *view, size_t 
 }
 
 mla_status mla_view_received(real *received, const mla_view *view, mla_error *error) {
+    if (view->tape) return core_received(received, view, error);
     mla_status status = MLA_OK;
     for (size_t head = 0; status == MLA_OK && head < view->heads; head++)
         status = (view->attention->kind == MLA_ATTENTION_SOFTMAX ? softmax_received : linear_received)(

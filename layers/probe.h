@@ -61,6 +61,8 @@ typedef struct mla_view {
     size_t tokens, channels, heads, d;
     real *qk[MLA_MIRROR_STAGES]; /* (N, 2C) each, q and k side by side */
     real *v;                     /* (N, C) */
+    mla_tape *tape;              /* kinds that are looked at through their core: for running it; NULL: others */
+    const mla_tape *pass;        /* the tape of the pass */
 } mla_view;
 
 /* Computes the view of layer `layer` and image `image` (of the batch).  The tape is the one of the pass; parameters are
@@ -70,7 +72,9 @@ MLA_MUST_CHECK mla_status mla_view_open(mla_view *view, const mla_probe *probe, 
 void mla_view_close(mla_view *view); /* a zeroed view is allowed */
 
 /* Rows first .. first + rows - 1 of the implied attention matrix of a head, y_n = sum_m A[n, m] v_m, to a (rows, N):
- * softmax(q k^T / sqrt(d)), or f(q) f(k)^T / (N den) for linear kinds.  MLA_NO_MEMORY. */
+ * softmax(q k^T / sqrt(d)), f(q) f(k)^T / (N den) for relu, elu1 and mirror, and for other kinds what their core makes of
+ * unit vectors in the place of v.  Where the halves of v are mixed differently (pola) it is the mean of both.
+ * MLA_NO_MEMORY. */
 MLA_MUST_CHECK mla_status mla_view_attention(real *a, const mla_view *view, size_t head, size_t first, size_t rows,
                                              mla_error *error);
 

@@ -160,7 +160,8 @@ static void check_round_trip(const mla_config *config) {
 
 static const char every_key[] =
     "model: {family: pvt, patch: 2, dims: [64, 128], depths: [1, 3], heads: [2, 4], mlp_ratio: 2.6666666666666665,\n"
-    "  drop_path: 0.1, norm_eps: 1e-5, attention: {kind: elu1, dwconv: 3, qkv_bias: off, eps: 3e-7, mirror: {\n"
+    "  drop_path: 0.1, norm_eps: 1e-5, attention: {kind: [elu1, pola], dwconv: 3, qkv_bias: off, eps: 3e-7,\n"
+    "  gate: on, performer: {features: 7}, focused: {factor: 2.5}, mirror: {\n"
     "  block: 0, reflections: 3, variance_angle: no, angle_max: 0.7853981633974483, angle_gain: -0.0,\n"
     "  cross_head: 0}}}\n"
     "data: {set: imagefolder, path: '/x: y/\"q\"\\ü', size: 64,\n"

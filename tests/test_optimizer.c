@@ -175,12 +175,33 @@ START_TEST(continuing_from_kept_state) {
 }
 END_TEST
 
+/* A fixed tensor is in no norm, and neither it nor its average moves, whatever stands in its gradient. */
+START_TEST(what_is_fixed_stays) {
+    mla_params_fix(&params, 0);
+    mla_optimizer_spec spec = _i ? nesterov : adamw;
+    spec.ema = 0.9;
+    mla_optimizer *optimizer = optimizer_of(spec);
+    const real *before = copy_of(params.value), *average = mla_optimizer_average(optimizer);
+    real *gradient = gradient_of(1);
+    const double norm = mla_gradient_norm(optimizer, gradient);
+    memset(gradient, 0, counts[0] * sizeof(real));
+    ck_assert_double_eq(norm, mla_gradient_norm(optimizer, gradient));
+    for (size_t i = 0; i < counts[0]; i++) gradient[i] = 1;
+    for (uint64_t n = 1; n <= 3; n++) mla_optimizer_step(optimizer, gradient, 0.1, 1, n);
+    ck_assert_int_eq(memcmp(params.value, before, counts[0] * sizeof(real)), 0);
+    ck_assert_int_eq(memcmp(average, before, counts[0] * sizeof(real)), 0);
+    ck_assert(params.value[params.entry[1].offset] != before[params.entry[1].offset]);
+    mla_optimizer_free(optimizer);
+}
+END_TEST
+
 static void all(TCase *tcase) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, every_value_is_updated_once, 0, 2);
     tcase_add_test(tcase, state_of_a_kind);
     tcase_add_test(tcase, norm_and_clipping);
     tcase_add_loop_test(tcase, weight_average, 0, 2);
+    tcase_add_loop_test(tcase, what_is_fixed_stays, 0, 2);
     tcase_add_test(tcase, threads_do_not_change_a_bit);
     tcase_add_test(tcase, continuing_from_kept_state);
 }

@@ -104,6 +104,32 @@ START_TEST(reflections_are_unit_vectors_in_near_equal_pairs) {
 }
 END_TEST
 
+/* 20 rows, 8 wide: two orthogonal bases and half of a third; squared lengths of 8 on average. */
+START_TEST(orthogonal_rows) {
+    enum { ROWS = 20, WIDTH = 8 };
+    mla_params own = {0};
+    const int w = mla_params_add(&own, "w", 2, (size_t[]){ROWS, WIDTH}, (mla_init){MLA_INIT_ORTHOGONAL_ROWS, 1}, false);
+    mla_params_add(&own, "b", 1, (size_t[]){3}, (mla_init){MLA_INIT_CONSTANT, 0}, false);
+    mla_params_fix(&own, w);
+    mla_params_fix(&own, w);
+    ck_assert_uint_eq(own.count, 3); /* what is fixed is not counted, once */
+    ck_assert_int_eq(mla_params_decay_totals(&own).tensors[0], 1);
+    ck_assert(mla_params_allocate(&own, NULL) == MLA_OK);
+    mla_params_init(&own, 1);
+    const real *v = own.value + own.entry[w].offset;
+    double squares = 0;
+    for (size_t i = 0; i < ROWS; i++)
+        for (size_t k = i / WIDTH * WIDTH; k <= i; k++) {
+            double dot = 0;
+            for (size_t j = 0; j < WIDTH; j++) dot += (double)v[i * WIDTH + j] * (double)v[k * WIDTH + j];
+            if (k < i) ck_assert_double_lt(fabs(dot), 2e-6 * WIDTH);
+            if (k == i) squares += dot / ROWS;
+        }
+    ck_assert(squares > 5 && squares < 11);
+    mla_params_free(&own);
+}
+END_TEST
+
 START_TEST(streams_depend_on_seed_and_place) {
     mla_params_init(&params, 7);
     uint64_t first = mla_params_hash(&params, params.value);
@@ -174,6 +200,7 @@ int main(void) {
     tcase_add_test(tests, gaps_stay_zero);
     tcase_add_test(tests, constants_and_normals);
     tcase_add_test(tests, reflections_are_unit_vectors_in_near_equal_pairs);
+    tcase_add_test(tests, orthogonal_rows);
     tcase_add_test(tests, streams_depend_on_seed_and_place);
     tcase_add_test(tests, hash_is_fnv1a_without_gaps);
     tcase_add_test(tests, not_finite_names_the_parameter);

@@ -1,5 +1,4 @@
-/* Attention as ONNX nodes: one row a kind.  A linear kind is what happens to q and k before the feature map, and the
- * feature map; the rest is shared.  Formulas: docs/math.md. */
+/* Attention as ONNX nodes: one row a kind.  A linear kind is its features; the rest is shared.  Formulas: docs/math.md. */
 #include <math.h>
 #include <stdio.h>
 
@@ -9,7 +8,7 @@
 
 typedef mla_onnx_value value;
 
-/* ---- feature maps, element by element */
+/* ---- feature maps, element by element; others stand in onnx_features.c */
 
 static value relu(mla_onnx_graph *graph, value x) { return mla_onnx_unary(graph, "Relu", x); }
 
@@ -17,6 +16,19 @@ static value relu(mla_onnx_graph *graph, value x) { return mla_onnx_unary(graph,
 static value elu1(mla_onnx_graph *graph, value x) {
     const value below = mla_onnx_binary(graph, "Min", x, mla_onnx_scalar(graph, 0));
     return mla_onnx_binary(graph, "Add", relu(graph, x), mla_onnx_unary(graph, "Exp", below));
+}
+
+/* (B, N, 2C) -> q and k, (B, N, C) each */
+static void parts(const mla_onnx_builder *b, const mla_attention *layer, value qk, value part[2]) {
+    mla_onnx_split(b->graph, part, 2, (int64_t[]){(int64_t)layer->channels, (int64_t)layer->channels}, qk, 2);
+}
+
+static void relu_features(const mla_onnx_builder *b, const mla_attention *layer, value qk, value features[2]) {
+    parts(b, layer, relu(b->graph, qk), features);
+}
+
+static void elu1_features(const mla_onnx_builder *b, const mla_attention *layer, value qk, value features[2]) {
+    parts(b, layer, elu1(b->graph, qk), features);
 }
 
 /* ---- the mirror: qk (B, N, 2C) -> (B, N, 2C).  The block isometry stands in the projection (qkv below). */
@@ -86,17 +98,17 @@ static value cross_reflect(const mla_onnx_builder *b, const mla_attention *layer
     return mla_onnx_reshape(g, y, 3, (int64_t[]){MLA_ONNX_BATCH, tokens, 2 * columns});
 }
 
-static value mirror(const mla_onnx_builder *b, const mla_attention *layer, value qk) {
+static void mirror(const mla_onnx_builder *b, const mla_attention *layer, value qk, value features[2]) {
     if (layer->angle_a >= 0) qk = turn_pairs(b, layer, qk);
     if (layer->cross_v >= 0) qk = cross_reflect(b, layer, qk);
-    return qk;
+    relu_features(b, layer, qk, features);
 }
 
 /* ---- cores: qkv (B, N, 3C) -> (B, N, C) */
 
-/* (B, N, C) -> (B, h, N, d), or `transposed` (B, h, d, N). */
-static value by_head(mla_onnx_graph *g, const mla_attention *layer, value x, bool transposed) {
-    const int64_t heads = (int64_t)layer->heads, d = (int64_t)(layer->channels / layer->heads);
+/* (B, N, h D) -> (B, h, N, D), or `transposed` (B, h, D, N). */
+static value by_head(mla_onnx_graph *g, int64_t heads, value x, bool transposed) {
+    const int64_t d = x.shape[2] / heads;
     const value split = mla_onnx_reshape(g, x, 4, (int64_t[]){MLA_ONNX_BATCH, x.shape[1], heads, d});
     return mla_onnx_transpose(g, split, transposed ? (int64_t[]){0, 2, 3, 1} : (int64_t[]){0, 2, 1, 3});
 }
@@ -114,35 +126,35 @@ static value over_heads(mla_onnx_graph *g, value x) { return mla_onnx_mean(g, x,
 /* What sets a kind apart. */
 typedef struct kind_row {
     value (*core)(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received);
-    value (*turn)(const mla_onnx_builder *b, const mla_attention *layer, value qk); /* linear kinds; NULL: nothing */
-    value (*map)(mla_onnx_graph *graph, value x);                                   /* linear kinds */
+    /* Linear kinds: qk (B, N, 2C) -> features of q and of k, (B, N, h D) each. */
+    void (*features)(const mla_onnx_builder *b, const mla_attention *layer, value qk, value features[2]);
+    bool paired; /* they are of twice as many heads, two for the two halves of v */
 } kind_row;
 static const kind_row *kind_of(const mla_attention *layer);
 
 static value softmax_core(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received) {
     mla_onnx_graph *g = b->graph;
-    const int64_t channels = (int64_t)layer->channels;
+    const int64_t channels = (int64_t)layer->channels, heads = (int64_t)layer->heads;
     value part[3];
     mla_onnx_split(g, part, 3, (int64_t[]){channels, channels, channels}, qkv, 2);
     const double scale = 1 / sqrt((double)layer->channels / (double)layer->heads);
-    const value q = mla_onnx_binary(g, "Mul", by_head(g, layer, part[0], false), mla_onnx_scalar(g, scale));
-    const value share = mla_onnx_softmax(g, mla_onnx_matmul(g, q, by_head(g, layer, part[1], true)));
+    const value q = mla_onnx_binary(g, "Mul", by_head(g, heads, part[0], false), mla_onnx_scalar(g, scale));
+    const value share = mla_onnx_softmax(g, mla_onnx_matmul(g, q, by_head(g, heads, part[1], true)));
     if (received) *received = over_heads(g, mla_onnx_mean(g, share, 1, (int64_t[]){2}, true));
-    return join_heads(g, mla_onnx_matmul(g, share, by_head(g, layer, part[2], false)));
+    return join_heads(g, mla_onnx_matmul(g, share, by_head(g, heads, part[2], false)));
 }
 
 /* y = fq S / (fq z + eps), S = (1/N) fk^T v, z = (1/N) sum fk */
 static value linear_core(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received) {
     mla_onnx_graph *g = b->graph;
     const kind_row *kind = kind_of(layer);
-    const int64_t channels = (int64_t)layer->channels;
+    const int64_t channels = (int64_t)layer->channels, heads = (int64_t)layer->heads << kind->paired;
     const value share = mla_onnx_scalar(g, 1 / (double)qkv.shape[1]);
     value half[2], part[2];
     mla_onnx_split(g, half, 2, (int64_t[]){2 * channels, channels}, qkv, 2);
-    const value qk = kind->map(g, kind->turn ? kind->turn(b, layer, half[0]) : half[0]);
-    mla_onnx_split(g, part, 2, (int64_t[]){channels, channels}, qk, 2);
-    const value fq = by_head(g, layer, part[0], false), fk = by_head(g, layer, part[1], true);
-    const value v = by_head(g, layer, half[1], false);
+    kind->features(b, layer, half[0], part);
+    const value fq = by_head(g, heads, part[0], false), fk = by_head(g, heads, part[1], true);
+    const value v = by_head(g, heads, half[1], false);
     const value state = mla_onnx_binary(g, "Mul", mla_onnx_matmul(g, fk, v), share);
     const value total = mla_onnx_mean(g, fk, 1, (int64_t[]){3}, true);
     const value den = mla_onnx_binary(g, "Add", mla_onnx_matmul(g, fq, total), mla_onnx_scalar(g, layer->spec.eps));
@@ -154,10 +166,14 @@ static value linear_core(const mla_onnx_builder *b, const mla_attention *layer, 
 }
 
 static const kind_row kinds[] = {
-    [MLA_ATTENTION_SOFTMAX] = {softmax_core, NULL, NULL},
-    [MLA_ATTENTION_RELU] = {linear_core, NULL, relu},
-    [MLA_ATTENTION_ELU1] = {linear_core, NULL, elu1},
-    [MLA_ATTENTION_MIRROR] = {linear_core, mirror, relu},
+    [MLA_ATTENTION_SOFTMAX] = {softmax_core, NULL, false},
+    [MLA_ATTENTION_RELU] = {linear_core, relu_features, false},
+    [MLA_ATTENTION_ELU1] = {linear_core, elu1_features, false},
+    [MLA_ATTENTION_PERFORMER] = {linear_core, mla_onnx_performer, false},
+    [MLA_ATTENTION_COSFORMER] = {linear_core, mla_onnx_cosformer, false},
+    [MLA_ATTENTION_FOCUSED] = {linear_core, mla_onnx_focused, false},
+    [MLA_ATTENTION_POLA] = {linear_core, mla_onnx_pola, true},
+    [MLA_ATTENTION_MIRROR] = {linear_core, mirror, false},
 };
 
 bool mla_onnx_attention_known(mla_attention_kind kind) {
@@ -200,5 +216,6 @@ value mla_onnx_attention(const mla_onnx_builder *b, const mla_attention *layer, 
             mla_onnx_conv(g, mla_onnx_to_image(g, part[1], layer->side), weight, bias, 1, weight.shape[3] / 2, channels);
         y = mla_onnx_binary(g, "Add", y, mla_onnx_to_tokens(g, local));
     }
+    if (layer->gate.weight >= 0) y = mla_onnx_binary(g, "Mul", y, mla_onnx_linear(b, &layer->gate, x));
     return mla_onnx_linear(b, &layer->proj, y);
 }

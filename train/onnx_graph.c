@@ -333,15 +333,24 @@ mla_onnx_value mla_onnx_reshape(mla_onnx_graph *graph, mla_onnx_value x, int ndi
     return add_one(graph, &(node){"Reshape", {&x, &to}, {0}}, y);
 }
 
-mla_onnx_value mla_onnx_mean(mla_onnx_graph *graph, mla_onnx_value x, int count, const int64_t *axes, bool keep) {
+static mla_onnx_value reduce(mla_onnx_graph *graph, const char *op, mla_onnx_value x, int count, const int64_t *axes,
+                             bool keep) {
     mla_onnx_value y = {.type = x.type};
     for (int i = 0, next = 0; i < x.ndim; i++) {
         const bool reduced = next < count && axes[next] == i;
         if (reduced) next++;
         if (!reduced || keep) y.shape[y.ndim++] = reduced ? 1 : x.shape[i];
     }
-    return add_one(
-        graph, &(node){"ReduceMean", {&x}, {integer_list(graph, "axes", count, axes), integer(graph, "keepdims", keep)}}, y);
+    return add_one(graph, &(node){op, {&x}, {integer_list(graph, "axes", count, axes), integer(graph, "keepdims", keep)}},
+                   y);
+}
+
+mla_onnx_value mla_onnx_mean(mla_onnx_graph *graph, mla_onnx_value x, int count, const int64_t *axes, bool keep) {
+    return reduce(graph, "ReduceMean", x, count, axes, keep);
+}
+
+mla_onnx_value mla_onnx_max(mla_onnx_graph *graph, mla_onnx_value x, int count, const int64_t *axes) {
+    return reduce(graph, "ReduceMax", x, count, axes, true);
 }
 
 mla_onnx_value mla_onnx_softmax(mla_onnx_graph *graph, mla_onnx_value x) {

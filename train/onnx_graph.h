@@ -53,9 +53,9 @@ void mla_onnx_output(mla_onnx_graph *graph, const char *name, mla_onnx_value x, 
 mla_onnx_value mla_onnx_weight(mla_onnx_graph *graph, const char *name, int ndim, const int64_t *shape, const float *values);
 mla_onnx_value mla_onnx_scalar(mla_onnx_graph *graph, double value);
 
-/* Element by element: "Relu", "Erf", "Exp", "Log", "Tanh", "Sin", "Cos". */
+/* Element by element: "Relu", "Erf", "Exp", "Log", "Tanh", "Sin", "Cos", "Sqrt", "Neg". */
 mla_onnx_value mla_onnx_unary(mla_onnx_graph *graph, const char *op, mla_onnx_value x);
-/* "Add", "Sub", "Mul", "Div", "Min" with broadcasting. */
+/* "Add", "Sub", "Mul", "Div", "Min", "Pow" with broadcasting. */
 mla_onnx_value mla_onnx_binary(mla_onnx_graph *graph, const char *op, mla_onnx_value a, mla_onnx_value b);
 mla_onnx_value mla_onnx_float(mla_onnx_graph *graph, mla_onnx_value x); /* Cast */
 /* The last two dimensions are multiplied, those before are broadcast. */
@@ -66,6 +66,8 @@ mla_onnx_value mla_onnx_transpose(mla_onnx_graph *graph, mla_onnx_value x, const
 mla_onnx_value mla_onnx_reshape(mla_onnx_graph *graph, mla_onnx_value x, int ndim, const int64_t *shape);
 /* Mean over `count` axes, ascending; `keep` leaves them as 1. */
 mla_onnx_value mla_onnx_mean(mla_onnx_graph *graph, mla_onnx_value x, int count, const int64_t *axes, bool keep);
+/* The largest over `count` axes, ascending, which stay as 1. */
+mla_onnx_value mla_onnx_max(mla_onnx_graph *graph, mla_onnx_value x, int count, const int64_t *axes);
 mla_onnx_value mla_onnx_softmax(mla_onnx_graph *graph, mla_onnx_value x); /* over the last dimension */
 mla_onnx_value mla_onnx_layer_norm(mla_onnx_graph *graph, mla_onnx_value x, mla_onnx_value gamma, mla_onnx_value beta,
                                    double eps);

@@ -25,6 +25,16 @@ mla_onnx_value mla_onnx_norm(const mla_onnx_builder *builder, const mla_norm_lay
 mla_onnx_value mla_onnx_to_image(mla_onnx_graph *graph, mla_onnx_value tokens, size_t side);
 mla_onnx_value mla_onnx_to_tokens(mla_onnx_graph *graph, mla_onnx_value image);
 
+/* Feature maps (onnx_features.c): qk (B, N, 2C) -> features of q and of k, (B, N, h D) each. */
+void mla_onnx_performer(const mla_onnx_builder *builder, const mla_attention *layer, mla_onnx_value qk,
+                        mla_onnx_value features[2]);
+void mla_onnx_cosformer(const mla_onnx_builder *builder, const mla_attention *layer, mla_onnx_value qk,
+                        mla_onnx_value features[2]);
+void mla_onnx_focused(const mla_onnx_builder *builder, const mla_attention *layer, mla_onnx_value qk,
+                      mla_onnx_value features[2]);
+void mla_onnx_pola(const mla_onnx_builder *builder, const mla_attention *layer, mla_onnx_value qk,
+                   mla_onnx_value features[2]);
+
 /* Has this kind an ONNX form? */
 bool mla_onnx_attention_known(mla_attention_kind kind);
 /* x (B, N, C) -> (B, N, C).  `received` (may be NULL) gets the attention that every token receives (docs/math.md), its

@@ -13,6 +13,7 @@ import support
 from support import TINY, Safetensors, flow, make_folder, summary, write_safetensors
 
 KINDS = (dict(kind='softmax'), dict(kind='relu', dwconv=3), dict(kind='elu1', dwconv=0), dict(kind='mirror', dwconv=3),
+         dict(kind='performer', dwconv=3), dict(kind='pola', dwconv=0),
          dict(kind='mirror', dwconv=3, mirror=dict(block=0, reflections=1, variance_angle=False, cross_head=0)),
          dict(kind='mirror', dwconv=0, mirror=dict(reflections=2, variance_angle=False, cross_head=2)),
          dict(kind='mirror', dwconv=3, mirror=dict(reflections=0)))

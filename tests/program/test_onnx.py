@@ -24,6 +24,13 @@ ATTENTIONS = {
     'relu, dwconv 3': '{kind: relu, dwconv: 3, eps: 1e-4}',
     'elu1, dwconv 5': '{kind: elu1, dwconv: 5}',
     'elu1, eps 0.01': '{kind: elu1, dwconv: 0, eps: 0.01}',
+    'relu, gate': '{kind: relu, dwconv: 3, eps: 1e-4, gate: true}',
+    'performer': '{kind: performer, dwconv: 3, eps: 1e-4}',
+    'performer, 3 features, qkv_bias false': '{kind: performer, dwconv: 0, eps: 1e-4, qkv_bias: false, performer: {features: 3}}',
+    'cosformer': '{kind: cosformer, dwconv: 3, eps: 1e-3}',
+    'focused': '{kind: focused, dwconv: 3, eps: 1e-4}',
+    'focused, factor 2.5, gate': '{kind: focused, dwconv: 3, eps: 1e-4, gate: true, focused: {factor: 2.5}}',
+    'pola': '{kind: pola, dwconv: 3, eps: 1e-4}',
     'mirror': '{kind: mirror, dwconv: 5}',
     'mirror, qkv_bias false': '{kind: mirror, dwconv: 3, qkv_bias: false}',
     'mirror, whole heads, 3 reflections': '{kind: mirror, dwconv: 0, mirror: {block: 0, reflections: 3}}',
@@ -43,6 +50,9 @@ MODELS = [(f'{name}: {attention}', shape, ATTENTIONS[attention])
     ('vit: one token',
      'family: vit, patch: 32, dims: [16], depths: [1], heads: [4], mlp_ratio: 1',
      '{kind: mirror, mirror: {block: 2}}'),
+    ('pvt: a kind a stage',
+     PVT,
+     '{kind: [relu, pola], dwconv: 3, eps: 1e-3}'),
     ('pvt: four stages',
      'family: pvt, patch: 2, dims: [8, 16, 16, 32], depths: [1, 1, 2, 1], heads: [1, 1, 2, 2], mlp_ratio: 2',
      '{kind: mirror, mirror: {block: 4}}'),
@@ -123,7 +133,8 @@ class Onnx(support.Case):
     def test_attention_map(self):
         """The map of linear kinds, made without the N x N matrix, is that of the matrix."""
         images, jobs, eps = self.images(), [], {}
-        for i, (kind, floor) in enumerate((('softmax', 0), ('relu', 1e-6), ('elu1', 0.02), ('mirror', 1e-3))):
+        for i, (kind, floor) in enumerate((('softmax', 0), ('relu', 1e-6), ('elu1', 0.02), ('performer', 1e-4), ('cosformer', 1e-3),
+                                           ('focused', 1e-4), ('pola', 1e-4), ('mirror', 1e-3))):
             text = config(VIT if i % 2 else PVT, f'{{kind: {kind}, eps: {floor or 1e-6}}}')
             job = self.job(i, self.trained(kind, text), images, '--attention', exposed=dict(eps=floor))
             exposed = f'exposed-{i}.onnx'

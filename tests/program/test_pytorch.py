@@ -34,6 +34,9 @@ TWIN = os.path.join(SOURCE, 'tools', 'mirrorla.py')
 VIT = dict(family='vit', patch=8, dims=[16], depths=[2], heads=[2], mlp_ratio=2, norm_eps=1e-4)
 PVT = dict(family='pvt', patch=4, dims=[8, 16], depths=[1, 2], heads=[1, 2], mlp_ratio=3, drop_path=0.2)
 KINDS = (dict(kind='softmax'), dict(kind='relu', dwconv=3), dict(kind='elu1', dwconv=0, qkv_bias=False),
+         dict(kind='performer', dwconv=3), dict(kind='cosformer', dwconv=3, gate=True),
+         dict(kind='performer', dwconv=0, qkv_bias=False, performer=dict(features=3)),
+         dict(kind='focused', dwconv=3), dict(kind='focused', dwconv=0, focused=dict(factor=2.5)), dict(kind='pola', dwconv=3),
          dict(kind='mirror', dwconv=5),
          dict(kind='mirror', dwconv=3, mirror=dict(block=0, reflections=1, variance_angle=False, cross_head=0)),
          dict(kind='mirror', dwconv=3, mirror=dict(reflections=0, cross_head=3)),
@@ -91,6 +94,14 @@ class Twin(Case):
                         self.close(logits, ours, 1e-5)
                         self.assertEqual(right, correct)
                     self.run_program('diff', 'w.safetensors', 'back.safetensors', code=0)
+
+    def test_a_kind_a_stage(self):
+        checkpoint = self.train_one(PVT, dict(kind=['pola', 'performer'], dwconv=3), 'run')
+        ours, _ = self.eval(checkpoint)
+        model = mirrorla.load(self.path(checkpoint))
+        self.assertEqual(model.spec['attention']['kind'], ['pola', 'performer'])
+        self.close(self.theirs(model), ours, 1e-5)
+        self.assertRaises(ValueError, mirrorla.Model, {**VIT, 'attention': dict(kind=['relu', 'pola'])})
 
     def bring(self, name, *arguments):
         self.run_program('import', name, 'c.yaml', '-o', 'back.safetensors', *arguments)

@@ -14,6 +14,8 @@ import zlib
 import support
 from support import CIFAR, PYRAMID, TINY, Safetensors, make_cifar, read_checkpoint, read_lines, summary
 
+KINDS = ('softmax', 'relu', 'elu1', 'performer', 'cosformer', 'focused', 'pola', 'mirror')
+
 
 class Train(support.Case):
     def check_log(self, run, train_images, batch, epochs, test_images, ema=False):
@@ -135,7 +137,7 @@ class Train(support.Case):
         self.write('pvt.yaml', PYRAMID)
         hashes = set()
         for family in ('vit', 'pvt'):
-            for kind in ('softmax', 'relu', 'elu1', 'mirror'):
+            for kind in KINDS:
                 with self.subTest(family=family, kind=kind):
                     run = family + kind
                     result = self.train(family + '.yaml', out=run,
@@ -144,7 +146,32 @@ class Train(support.Case):
                     self.check_hash(run, result, ends)
                     self.assertIn(f'{family}, {kind} attention', result.err)
                     hashes.add(ends[-1]['weight_hash'])
-        self.assertEqual(len(hashes), 8)
+        self.assertEqual(len(hashes), 2 * len(KINDS))
+
+    def test_a_kind_a_stage(self):
+        self.write('pvt.yaml', PYRAMID)
+        result = self.train('pvt.yaml', out='run', set=['model.attention.kind=[softmax, cosformer]', 'data.twins.train=40'])
+        self.assertIn('pvt, softmax, cosformer attention', result.err)
+        self.assertIn('    kind: [softmax, cosformer]\n', self.read('run', 'config.yaml').decode())
+        self.write('vit.yaml', TINY)
+        self.refused('train', 'vit.yaml', '--set', 'model.attention.kind=[relu, relu]', '--out', 'no',
+                     words=['model.attention.kind', '2 entries', 'one a stage'])
+
+    def test_what_is_fixed_stays(self):
+        """The performer's projection is drawn from the seed, and then stays: in the weights and their average."""
+        self.write('tiny.yaml', TINY)
+        kept = []
+        for seed, epochs in ((3, 1), (3, 2), (4, 1)):
+            out = f'run{len(kept)}'
+            result = self.train('tiny.yaml', out=out, set=['model.attention.kind=performer', 'optim.ema=0.9', 'optim.weight_decay=1',
+                                                           'data.twins.train=40', f'train.seed={seed}', f'train.epochs={epochs}'])
+            file = Safetensors(self.path(summary(result.out)['checkpoint']))
+            name = 'blocks.0.attn.projection_matrix'
+            self.assertEqual(file.data[name], file.data['ema.' + name])
+            self.assertFalse(any(file.data['optim.exp_avg.' + name]) or any(file.data['optim.exp_avg_sq.' + name]))
+            kept.append(bytes(file.data[name]))
+        self.assertEqual(kept[0], kept[1])
+        self.assertNotEqual(kept[0], kept[2])
 
     def test_optimisers(self):
         self.write('tiny.yaml', TINY)
