@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { LANES = MLA_LANES_PER_VECTOR };
+enum { LANES = MLA_LANES_PER_VECTOR, LINE = MLA_ALIGN_BYTES / sizeof(real), TILES_AHEAD = 4 };
 
 size_t mla_panel_reals(size_t k, size_t n) { return (n + MLA_PANEL - 1) / MLA_PANEL * MLA_PANEL * k; }
 
@@ -97,7 +97,7 @@ static void edge_tile(size_t rows, size_t width, size_t k, mla_panel_left a, con
         const size_t some = k - p < DEPTH ? k - p : DEPTH;
         real part[DEPTH * LANES] = {0};
         for (size_t q = 0; q < some; q++) memcpy(part + q * LANES, b + (p + q) * depth, width * sizeof(real));
-        half_tile(rows, some, (mla_panel_left){a.data + p * a.depth, a.row, a.depth}, part, LANES, on, sum, LANES);
+        half_tile(rows, some, (mla_panel_left){a.data + p * a.depth, a.row, a.depth, false}, part, LANES, on, sum, LANES);
     }
     for (size_t i = 0; i < rows; i++) memcpy(c + i * c_row, sum + i * LANES, width * sizeof(real));
 }
@@ -119,7 +119,7 @@ static void narrow_tile(size_t rows, size_t width, size_t k, mla_panel_left a, c
 /* Rows first_row .. + rows (a tile's) of the columns of one panel. */
 static void panel_tile(size_t first_row, size_t rows, size_t first_column, size_t n, size_t k, mla_panel_left a,
                        const mla_panels *b, mla_panel_start start, real *c, size_t c_row) {
-    const mla_panel_left left = {a.data + first_row * a.row, a.row, a.depth};
+    const mla_panel_left left = {a.data + first_row * a.row, a.row, a.depth, false};
     const real *panel = b->data + first_column / MLA_PANEL * b->panel;
     const mla_panel_start from = {start.bias ? start.bias + first_column : NULL,
                                   start.add ? start.add + first_row * start.add_row + first_column : NULL, start.add_row};
@@ -130,10 +130,33 @@ static void panel_tile(size_t first_row, size_t rows, size_t first_column, size_
         narrow_tile(rows, n - first_column, k, left, panel, b, from, out, c_row);
 }
 
+/* Rows of A that a later tile reads, on their way to the L2 cache. */
+typedef struct ahead {
+    const real *row;
+    size_t column, rows; /* where to go on; rows left */
+} ahead;
+
+static void ask(ahead *next, mla_panel_left a, size_t k, size_t lines) {
+    for (; lines && next->rows; lines--) {
+        __builtin_prefetch(next->row + next->column, 0, 2);
+        next->column += LINE;
+        if (next->column < k) continue;
+        next->column = 0;
+        next->row += a.row;
+        next->rows--;
+    }
+}
+
 void mla_panel_product(size_t m, size_t n, size_t k, mla_panel_left a, mla_panels b, mla_panel_start start, real *c,
                        size_t c_row) {
+    const size_t panels = (n + MLA_PANEL - 1) / MLA_PANEL;
+    const size_t lines = MLA_TILE_ROWS * ((k + LINE - 1) / LINE), share = (lines + panels - 1) / panels;
     for (size_t i = 0; i < m; i += MLA_TILE_ROWS) {
         const size_t rows = m - i < MLA_TILE_ROWS ? m - i : MLA_TILE_ROWS;
-        for (size_t j = 0; j < n; j += MLA_PANEL) panel_tile(i, rows, j, n, k, a, &b, start, c, c_row);
+        ahead next = {a.data + (i + TILES_AHEAD * MLA_TILE_ROWS) * a.row, 0, a.far ? MLA_TILE_ROWS : 0};
+        for (size_t j = 0; j < n; j += MLA_PANEL) {
+            ask(&next, a, k, share);
+            panel_tile(i, rows, j, n, k, a, &b, start, c, c_row);
+        }
     }
 }

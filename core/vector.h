@@ -27,6 +27,13 @@ enum { MLA_LANES_PER_VECTOR = MLA_VECTOR_BYTES / (int)sizeof(real) };
 static inline mla_vector mla_vector_load(const real *p) { return *(const mla_vector *)p; }
 static inline void mla_vector_store(real *p, mla_vector v) { *(mla_vector *)p = v; }
 
+/* Asks for n reals from p on, which are needed soon: the rows of a strided matrix are not foreseen by the processor.  What
+ * lies behind an array's end may be asked for. */
+static inline void mla_prefetch(const real *p, size_t n) {
+    enum { LINE = MLA_ALIGN_BYTES / sizeof(real) };
+    for (size_t i = 0; i < n; i += LINE) __builtin_prefetch(p + i);
+}
+
 /* The sum of the entries, halves first. */
 static inline real mla_vector_sum(mla_vector v) {
     real part[MLA_LANES_PER_VECTOR];

@@ -15,7 +15,7 @@
 #include "core/vmath.h"
 
 enum { X, WEIGHT, BIAS, RESIDUAL };
-enum { LANES = MLA_LANES_PER_VECTOR, CHUNK = 2 * LANES, MOST_TAPS = 5 };
+enum { LANES = MLA_LANES_PER_VECTOR, CHUNK = 2 * LANES, MOST_TAPS = 5, AHEAD = 16 /* tokens */ };
 
 typedef struct attributes {
     size_t height, width;
@@ -60,8 +60,10 @@ static void fill_plane(real *plane, const real *x, size_t stride, grid g, size_t
     const size_t half = g.side / 2, width = plane_width(g);
     memset(plane, 0, plane_reals(g) * sizeof(real));
     for (size_t i = 0; i < g.height; i++)
-        for (size_t j = 0; j < g.width; j++)
+        for (size_t j = 0; j < g.width; j++) {
+            __builtin_prefetch(x + (i * g.width + j + AHEAD) * stride);
             memcpy(plane + ((i + half) * width + j + half) * CHUNK, x + (i * g.width + j) * stride, channels * sizeof(real));
+        }
 }
 
 /* A chunk of the filter (C, k, k) as (k, k, chunk); turned round for the gradient of x. */

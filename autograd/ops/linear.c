@@ -19,8 +19,9 @@
 
 enum { X, WEIGHT, BIAS, RESIDUAL };
 enum {
-    STRIP = 24,                             /* rows; a multiple of MLA_TILE_ROWS */
-    GROUP_REALS = 192 * 1024 / sizeof(real) /* of the panels that a sweep over the rows uses: they stay in the L2 cache */
+    STRIP = 24,                              /* rows; a multiple of MLA_TILE_ROWS */
+    GROUP_REALS = 192 * 1024 / sizeof(real), /* of the panels that a sweep over the rows uses: they stay in the L2 cache */
+    FAR_REALS = (2 << 20) / sizeof(real)     /* of an operand that no L2 cache holds */
 };
 
 typedef struct attributes {
@@ -54,6 +55,13 @@ static size_t group_columns(size_t k) {
     return (panels ? panels : 1) * MLA_PANEL;
 }
 
+/* A strip of a matrix of `rows` rows of k. */
+static mla_panel_left strip_rows(const real *strip, size_t stride, size_t rows, size_t k) {
+    mla_panel_left left = mla_rows(strip, stride);
+    left.far = rows * k >= FAR_REALS;
+    return left;
+}
+
 /* Panels of columns first .. of a packed (k, n) matrix. */
 static mla_panels group(const real *packed, size_t k, size_t first) { return mla_panels_packed(packed + first * k, k); }
 
@@ -82,8 +90,8 @@ static void forward(mla_op_args *args) {
             const size_t strip = rows - i < STRIP ? rows - i : STRIP, offset = i * out + j;
             const mla_panel_start start = {bias ? bias + j : NULL, residual ? residual + offset : NULL, out};
             real *y = args->out.data + offset;
-            mla_panel_product(strip, columns, in, mla_rows(x->data + i * x->stride, x->stride), group(packed, in, j), start,
-                              y, out);
+            mla_panel_product(strip, columns, in, strip_rows(x->data + i * x->stride, x->stride, rows, in),
+                              group(packed, in, j), start, y, out);
             for (size_t r = 0; gelu && r < strip; r++)
                 mla_vec_gelu(columns, y + r * out, args->saved + offset + r * out, y + r * out);
         }
@@ -113,8 +121,8 @@ static void backward(mla_op_args *args) {
             if (!dx->data) continue;
             real *to = dx->data + i * dx->stride + j;
             const mla_panel_start start = {.add = args->fresh[X] ? NULL : to, .add_row = dx->stride};
-            mla_panel_product(strip, columns, out, mla_rows(dy + i * out, out), group(packed, out, j), start, to,
-                              dx->stride);
+            mla_panel_product(strip, columns, out, strip_rows(dy + i * out, out, rows, out), group(packed, out, j), start,
+                              to, dx->stride);
         }
     }
     if (args->din[WEIGHT].data)

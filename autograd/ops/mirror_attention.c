@@ -23,7 +23,7 @@
 #include "core/vmath.h"
 
 enum { X, GAIN, OFFSET, VECTORS };
-enum { LANES = MLA_LANES_PER_VECTOR };
+enum { LANES = MLA_LANES_PER_VECTOR, AHEAD = 8 /* tokens */ };
 
 typedef struct attributes {
     size_t heads;
@@ -153,6 +153,7 @@ static void features(const image *m, size_t part, size_t first, size_t tokens) {
     const size_t channels = m->l.channels, r = m->l.r;
     const real *x = m->x + first * m->stride + part * channels;
     for (size_t n = 0; n < tokens; n++, x += m->stride) {
+        mla_prefetch(x + AHEAD * m->stride, part == 1 ? 2 * channels : channels); /* k, and its v */
         real *s = m->s + n * r, *f = m->f + n * channels, st[MLA_MAX_REFLECTIONS];
         dots(s, x, m->turned_unit, channels, r);
         mla_cross_times_factor(&m->cross, st, s, false);
@@ -216,6 +217,7 @@ static void return_tile(const image *m, size_t part, size_t first, size_t tokens
     const real *x = m->x + first * m->stride + part * channels;
     dx += first * dx_stride + part * channels;
     for (size_t n = 0; n < tokens; n++, x += m->stride, dx += dx_stride) {
+        mla_prefetch(dx + AHEAD * dx_stride, channels);
         real *restrict g = m->df + n * channels, *s = m->s + n * r;
         const real *restrict f = m->f + n * channels;
         real k[MLA_MAX_REFLECTIONS], kt[MLA_MAX_REFLECTIONS], st[MLA_MAX_REFLECTIONS];
@@ -248,6 +250,8 @@ static void finish_image(const mla_op_args *args, const image *m, real *dx, size
                        ((const attributes *)args->attr)->angle_max);
     for (size_t n = 0; dx && n < 2 * m->l.tokens; n++) {
         const size_t part = n % 2 * channels;
+        mla_prefetch(dx + (n / 2 + AHEAD) * dx_stride + part, channels);
+        mla_prefetch(m->x + (n / 2 + AHEAD) * m->stride + part, channels);
         mla_angle_add_variance_part(&m->angle, dx + n / 2 * dx_stride + part, m->x + n / 2 * m->stride + part,
                                     m->angle.mu + part, m->dt);
     }
