@@ -48,7 +48,7 @@ mla_var mla_depthwise_conv(mla_tape *tape, mla_var x, mla_var weight, mla_var bi
 /* y = mean over tokens.  x (B, N, C) -> (B, C). */
 mla_var mla_token_mean(mla_tape *tape, mla_var x);
 
-/* y = softmax(q k^T / sqrt(d)) v per head, in tiles: no N x N memory.  q, k, v (B, N, C) views -> (B, N, C). */
+/* y = softmax(q k^T / sqrt(d)) v per head, in tiles: no N x M memory.  q (B, N, C), k, v (B, M, C) views -> (B, N, C). */
 mla_var mla_softmax_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads);
 
 /* f(x) element by element.  x (...) view -> the same shape. */
@@ -75,6 +75,20 @@ mla_var mla_product(mla_tape *tape, mla_var a, mla_var b);
 /* y_n = f(q_n) S / (f(q_n) . z + eps), S = mean_m f(k_m)^T v_m, z = mean_m f(k_m), per head.
  * q, k (B, N, h D), v (B, N, h d) views -> (B, N, h d); D = d but for MLA_FEATURE_GIVEN. */
 mla_var mla_linear_attention(mla_tape *tape, mla_var q, mla_var k, mla_var v, size_t heads, mla_feature_map map, double eps);
+
+/* Softmax over the d channels of each head in every row.  x (B, N, C) view -> (B, N, C). */
+mla_var mla_channel_softmax(mla_tape *tape, mla_var x, size_t heads);
+/* Softmax over the tokens in every image and channel.  x (B, N, C) view -> (B, N, C). */
+mla_var mla_token_softmax(mla_tape *tape, mla_var x);
+
+/* Linear attention without a denominator, per head: y_n = factor fq_n sum_m fk_m^T v_m; or `centred`,
+ * y_n = mean v + factor fq_n sum_m (fk_m - mean fk)^T v_m, means over the tokens.  fq, fk, v (B, N, C) views -> (B, N, C).
+ */
+mla_var mla_state_attention(mla_tape *tape, mla_var fq, mla_var fk, mla_var v, size_t heads, double factor, bool centred);
+
+/* The mean of the tokens in each cell of an out x out grid laid over theirs, as torch's adaptive_avg_pool2d; out <= side.
+ * x (B, side^2, C) view -> (B, out^2, C). */
+mla_var mla_grid_pool(mla_tape *tape, mla_var x, size_t side, size_t out);
 
 /* Products of reflections folded into a projection: for each head and block, rows of W become P^T rows with
  * P = H(v_1) ... H(v_r), for the q part (rows 0 .. C - 1) and the k part (C .. 2C - 1) alike; the rest is copied.

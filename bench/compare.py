@@ -30,7 +30,7 @@ WARM_UP, PEAK_SIDE, PEAK_TRIES = 2, 2048, 6
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 FOLDERS = {'vit_long': 'bench'}  # of the configs; others: cifar10
-KINDS = ('softmax', 'relu', 'elu1', 'mirror')
+KINDS = ('softmax', 'elu1', 'relu', 'mirror')
 
 
 def program_round(args, config, kind):

@@ -131,7 +131,7 @@ def train(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data', metavar='DATA_DIR')
-    parser.add_argument('--kind', default='mirror', choices=('softmax', 'relu', 'elu1', 'mirror'))
+    parser.add_argument('--kind', default='mirror', choices=('softmax', 'elu1', 'relu', 'mirror'))
     parser.add_argument('--preset', default='study')
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--epochs', type=int, default=10)

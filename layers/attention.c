@@ -4,10 +4,12 @@
 #include "layers/attention_kinds.h"
 
 static const mla_attention_row *const kinds[MLA_ATTENTION_KINDS] = {
-    [MLA_ATTENTION_SOFTMAX] = &mla_attention_softmax,     [MLA_ATTENTION_RELU] = &mla_attention_relu,
-    [MLA_ATTENTION_ELU1] = &mla_attention_elu1,           [MLA_ATTENTION_PERFORMER] = &mla_attention_performer,
-    [MLA_ATTENTION_COSFORMER] = &mla_attention_cosformer, [MLA_ATTENTION_FOCUSED] = &mla_attention_focused,
-    [MLA_ATTENTION_POLA] = &mla_attention_pola,           [MLA_ATTENTION_MIRROR] = &mla_attention_mirror,
+    [MLA_ATTENTION_SOFTMAX] = &mla_attention_softmax,     [MLA_ATTENTION_ELU1] = &mla_attention_elu1,
+    [MLA_ATTENTION_RELU] = &mla_attention_relu,           [MLA_ATTENTION_PERFORMER] = &mla_attention_performer,
+    [MLA_ATTENTION_COSFORMER] = &mla_attention_cosformer, [MLA_ATTENTION_EFFICIENT] = &mla_attention_efficient,
+    [MLA_ATTENTION_FOCUSED] = &mla_attention_focused,     [MLA_ATTENTION_POLA] = &mla_attention_pola,
+    [MLA_ATTENTION_INLINE] = &mla_attention_inline,       [MLA_ATTENTION_AGENT] = &mla_attention_agent,
+    [MLA_ATTENTION_MIRROR] = &mla_attention_mirror,
 };
 
 mla_var mla_attention_third(const mla_attention *layer, mla_tape *tape, mla_var qkv, size_t i) {

@@ -4,6 +4,7 @@
  *     attention.c          the table; what all kinds share: projections, convolution
  *     attention_linear.c   softmax, and linear attention with a feature map
  *     attention_mirror.c   MirrorLA
+ *     attention_other.c    efficient, injective (InLine) and agent attention
  */
 #ifndef MLA_LAYERS_ATTENTION_KINDS_H
 #define MLA_LAYERS_ATTENTION_KINDS_H
@@ -22,8 +23,9 @@ typedef struct mla_attention_row {
 } mla_attention_row;
 
 extern const mla_attention_row mla_attention_softmax, mla_attention_relu, mla_attention_elu1, mla_attention_performer,
-    mla_attention_cosformer, mla_attention_focused, mla_attention_pola; /* attention_linear.c */
-extern const mla_attention_row mla_attention_mirror;                    /* attention_mirror.c */
+    mla_attention_cosformer, mla_attention_focused, mla_attention_pola;                            /* attention_linear.c */
+extern const mla_attention_row mla_attention_mirror;                                               /* attention_mirror.c */
+extern const mla_attention_row mla_attention_efficient, mla_attention_inline, mla_attention_agent; /* attention_other.c */
 
 /* q (0), k (1) or v (2) of qkv, (B, N, C), as a view. */
 mla_var mla_attention_third(const mla_attention *layer, mla_tape *tape, mla_var qkv, size_t i);

@@ -43,6 +43,10 @@ static mla_status check_stage(const mla_model_spec *spec, int i, int side, mla_e
     if (spec->kinds[i] == MLA_ATTENTION_MIRROR && m->variance_angle && d % 2)
         return mla_fail(error, MLA_INVALID, "stage %d: mirror.variance_angle turns channel pairs, head width %d is odd",
                         i + 1, d);
+    const int agents = spec->attention.agent.side;
+    if (spec->kinds[i] == MLA_ATTENTION_AGENT && (agents < 1 || agents > side / patch))
+        return mla_fail(error, MLA_INVALID, "stage %d: agent.side %d does not fit a grid of side %d", i + 1, agents,
+                        side / patch);
     return MLA_OK;
 }
 

@@ -1,4 +1,4 @@
-/* The definition of docs/math.md in plain loops, meant to be read; nothing here is on the way of a training step. */
+/* Meant to be read; nothing here is on the way of a training step. */
 #include "layers/probe.h"
 
 #include <math.h>
@@ -130,22 +130,6 @@ static void run_mirror(mla_view *view, mla_tape *tape, double *log_variance, rea
     }
 }
 
-/* Kinds without a formula of their own below are looked at through their core. */
-static bool through_core(const mla_attention *layer) {
-    static const mla_attention_kind known[] = {MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_RELU, MLA_ATTENTION_ELU1,
-                                               MLA_ATTENTION_MIRROR};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (layer->kind == known[i]) return false;
-    return true;
-}
-
-static mla_status open_core(mla_view *view, const mla_tape *pass, mla_error *error) {
-    if (!through_core(view->attention)) return MLA_OK;
-    view->pass = pass;
-    view->tape = mla_tape_new();
-    return view->tape ? MLA_OK : mla_fail(error, MLA_NO_MEMORY, "out of memory for a look at %zu tokens", view->tokens);
-}
-
 mla_status mla_view_open(mla_view *view, const mla_probe *probe, int index, size_t image, mla_tape *tape, mla_error *error) {
     *view = (mla_view){0};
     mla_status status = check_pass(probe, tape, error);
@@ -170,7 +154,9 @@ mla_status mla_view_open(mla_view *view, const mla_probe *probe, int index, size
         project(view->qk[MLA_BEFORE], in, &weight, bias, tokens, 0, 2 * channels);
         project(view->v, in, &weight, bias, tokens, 2 * channels, channels);
         run_mirror(view, tape, log_variance, unit);
-        status = open_core(view, tape, error);
+        view->pass = tape;
+        view->tape = mla_tape_new();
+        if (!view->tape) status = mla_fail(error, MLA_NO_MEMORY, "out of memory for a look at %zu tokens", tokens);
     }
     free(unit);
     free(log_variance);
@@ -183,10 +169,10 @@ void mla_view_close(mla_view *view) {
     *view = (mla_view){0};
 }
 
-/* ---- the implied attention of any kind, by its core */
+/* ---- the implied attention */
 
-/* Tokens that one run of the core tells of: half the width of a head, which pola mixes in halves. */
-static size_t units_of(const mla_view *view) { return view->d % 2 ? view->d : view->d / 2; }
+/* Tokens that one run of the core tells of: the width of a head, or half of it where its halves are mixed differently. */
+static size_t units_of(const mla_view *view) { return view->attention->kind == MLA_ATTENTION_POLA ? view->d / 2 : view->d; }
 
 /* Columns first .. first + units - 1 of the attention of all heads: what the core makes of unit vectors as v, (N, C).
  * Token first + i has its one in channel i of each part of `units` channels. */
@@ -196,7 +182,7 @@ static mla_status run_units(const real **y, const mla_view *view, size_t first, 
     real *qkv = mla_tape_alloc(view->tape, 3 * tokens * channels * sizeof(real));
     for (size_t n = 0; qkv && n < tokens; n++) {
         real *row = qkv + n * 3 * channels;
-        memcpy(row, view->qk[MLA_BEFORE] + n * 2 * channels, 2 * channels * sizeof(real));
+        memcpy(row, view->qk[MLA_AFTER_BLOCK] + n * 2 * channels, 2 * channels * sizeof(real));
         for (size_t c = 0; c < channels; c++) row[2 * channels + c] = n >= first && c % units == n - first;
     }
     const mla_tensor t = mla_tensor_make(qkv, 3, (size_t[]){1, tokens, 3 * channels});
@@ -214,8 +200,10 @@ static real unit_entry(const mla_view *view, const real *row, size_t head, size_
     return sum / (real)parts;
 }
 
-static mla_status core_rows(real *a, const mla_view *view, size_t head, size_t first, size_t rows, mla_error *error) {
+mla_status mla_view_attention(real *a, const mla_view *view, size_t head, size_t first, size_t rows, mla_error *error) {
     const size_t tokens = view->tokens, units = units_of(view);
+    MLA_REQUIRE(head < view->heads && first + rows <= tokens, "head %zu of %zu, rows %zu + %zu of %zu", head, view->heads,
+                first, rows, tokens);
     for (size_t m = 0; m < tokens; m += units) {
         const real *y;
         const mla_status status = run_units(&y, view, m, error);
@@ -227,7 +215,7 @@ static mla_status core_rows(real *a, const mla_view *view, size_t head, size_t f
     return MLA_OK;
 }
 
-static mla_status core_received(real *received, const mla_view *view, mla_error *error) {
+mla_status mla_view_received(real *received, const mla_view *view, mla_error *error) {
     const size_t tokens = view->tokens, units = units_of(view);
     for (size_t m = 0; m < tokens; m += units) {
         const real *y;
@@ -243,128 +231,8 @@ static mla_status core_received(real *received, const mla_view *view, mla_error 
     return MLA_OK;
 }
 
-/* ---- the implied attention by formula */
-
-/* f (N, d) = the kind's feature map of a head's q or k. */
-static void features(real *f, const mla_view *view, mla_side side, size_t head) {
-    size_t width;
-    const real *x = mla_view_channels(&width, view, MLA_AFTER_CROSS, side, (int)head);
-    for (size_t n = 0; n < view->tokens; n++, f += view->d, x += 2 * view->channels) {
-        if (view->attention->kind == MLA_ATTENTION_ELU1)
-            mla_vec_elu1(view->d, f, x);
-        else
-            for (size_t i = 0; i < view->d; i++) f[i] = x[i] < 0 ? 0 : x[i];
-    }
-}
-
 bool mla_view_is_relu(const mla_view *view) {
     return view->attention->kind == MLA_ATTENTION_RELU || view->attention->kind == MLA_ATTENTION_MIRROR;
-}
-
-/* A linear kind's features of one head, and its denominators. */
-typedef struct linear_head {
-    real *fq, *fk; /* (N, d) each, one block that is freed with fq */
-    double *den;   /* (N) */
-} linear_head;
-
-static void close_linear(linear_head *h) {
-    free(h->fq);
-    free(h->den);
-}
-
-static mla_status open_linear(linear_head *h, const mla_view *view, size_t head, mla_error *error) {
-    const size_t tokens = view->tokens, d = view->d;
-    *h = (linear_head){.fq = malloc(2 * tokens * d * sizeof(real)), .den = calloc(tokens, sizeof(double))};
-    if (!h->fq || !h->den) {
-        close_linear(h);
-        return mla_fail(error, MLA_NO_MEMORY, "out of memory for the features of %zu tokens", tokens);
-    }
-    h->fk = h->fq + tokens * d;
-    features(h->fq, view, MLA_SIDE_Q, head);
-    features(h->fk, view, MLA_SIDE_K, head);
-    for (size_t i = 0; i < d; i++) {
-        double z = 0;
-        for (size_t m = 0; m < tokens; m++) z += (double)h->fk[m * d + i] / (double)tokens;
-        for (size_t n = 0; n < tokens; n++) h->den[n] += (double)h->fq[n * d + i] * z;
-    }
-    for (size_t n = 0; n < tokens; n++) h->den[n] += view->attention->spec.eps;
-    return MLA_OK;
-}
-
-static void softmax_rows(real *a, const mla_view *view, size_t head, size_t first, size_t rows) {
-    const size_t stride = 2 * view->channels, tokens = view->tokens;
-    const real *q = view->qk[MLA_AFTER_CROSS] + head * view->d;
-    mla_gemm(MLA_N, MLA_T, rows, tokens, view->d, (real)(1 / sqrt((double)view->d)), q + first * stride, stride,
-             q + view->channels, stride, 0, a, tokens);
-    for (size_t n = 0; n < rows; n++, a += tokens) {
-        real largest = a[0];
-        double sum = 0;
-        for (size_t m = 1; m < tokens; m++) largest = a[m] > largest ? a[m] : largest;
-        mla_vec_exp(tokens, a, a, 1, largest);
-        for (size_t m = 0; m < tokens; m++) sum += (double)a[m];
-        for (size_t m = 0; m < tokens; m++) a[m] = (real)((double)a[m] / sum);
-    }
-}
-
-mla_status mla_view_attention(real *a, const mla_view *view, size_t head, size_t first, size_t rows, mla_error *error) {
-    const size_t tokens = view->tokens, d = view->d;
-    MLA_REQUIRE(head < view->heads && first + rows <= tokens, "head %zu of %zu, rows %zu + %zu of %zu", head, view->heads,
-                first, rows, tokens);
-    if (view->tape) return core_rows(a, view, head, first, rows, error);
-    if (view->attention->kind == MLA_ATTENTION_SOFTMAX) {
-        softmax_rows(a, view, head, first, rows);
-        return MLA_OK;
-    }
-    linear_head h;
-    const mla_status status = open_linear(&h, view, head, error);
-    if (status != MLA_OK) return status;
-    mla_gemm(MLA_N, MLA_T, rows, tokens, d, 1, h.fq + first * d, d, h.fk, d, 0, a, tokens);
-    for (size_t n = 0; n < rows; n++)
-        for (size_t m = 0; m < tokens; m++)
-            a[n * tokens + m] = (real)((double)a[n * tokens + m] / ((double)tokens * h.den[first + n]));
-    close_linear(&h);
-    return MLA_OK;
-}
-
-/* a_m = (1/N^2) w . fk_m with w = sum_n fq_n / den_n. */
-static mla_status linear_received(real *received, const mla_view *view, size_t head, mla_error *error) {
-    const size_t tokens = view->tokens, d = view->d;
-    linear_head h;
-    const mla_status status = open_linear(&h, view, head, error);
-    if (status != MLA_OK) return status;
-    memset(received, 0, tokens * sizeof(real));
-    for (size_t i = 0; i < d; i++) {
-        double w = 0;
-        for (size_t n = 0; n < tokens; n++) w += (double)h.fq[n * d + i] / h.den[n];
-        const double scale = w / ((double)tokens * (double)tokens);
-        for (size_t m = 0; m < tokens; m++) received[m] += (real)(scale * (double)h.fk[m * d + i]);
-    }
-    close_linear(&h);
-    return MLA_OK;
-}
-
-static mla_status softmax_received(real *received, const mla_view *view, size_t head, mla_error *error) {
-    enum { TILE = 64 };
-    const size_t tokens = view->tokens;
-    real *a = malloc(TILE * tokens * sizeof(real));
-    if (!a) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the attention of %zu tokens", tokens);
-    memset(received, 0, tokens * sizeof(real));
-    for (size_t first = 0; first < tokens; first += TILE) {
-        const size_t rows = tokens - first < TILE ? tokens - first : TILE;
-        softmax_rows(a, view, head, first, rows);
-        for (size_t n = 0; n < rows; n++) mla_vec_add(tokens, received, 1 / (real)tokens, a + n * tokens);
-    }
-    free(a);
-    return MLA_OK;
-}
-
-mla_status mla_view_received(real *received, const mla_view *view, mla_error *error) {
-    if (view->tape) return core_received(received, view, error);
-    mla_status status = MLA_OK;
-    for (size_t head = 0; status == MLA_OK && head < view->heads; head++)
-        status = (view->attention->kind == MLA_ATTENTION_SOFTMAX ? softmax_received : linear_received)(
-            received + head * view->tokens, view, head, error);
-    return status;
 }
 
 const real *mla_view_channels(size_t *width, const mla_view *view, mla_mirror_stage stage, mla_side side, int head) {

@@ -1,8 +1,8 @@
 /* A look inside a forward pass: what its attention layers did, as plain numbers, for pictures, diagnostics and tests.
  *
  * While a pass is recorded, a probe notes the input of every attention layer, and the tokens that the head pools.
- * Everything else is computed again from those and the parameters, by the definition in docs/math.md: the probe depends
- * on no operation between, so operations may be fused as speed asks for.
+ * Everything else is computed again from those and the parameters: q and k by the definition in docs/math.md, attention by
+ * the kind's own core, so the probe knows no kind and operations may be fused as speed asks for.
  *
  *     mla_probe probe = {0};
  *     mla_tape_begin(tape, params, params->value, NULL);
@@ -61,7 +61,7 @@ typedef struct mla_view {
     size_t tokens, channels, heads, d;
     real *qk[MLA_MIRROR_STAGES]; /* (N, 2C) each, q and k side by side */
     real *v;                     /* (N, C) */
-    mla_tape *tape;              /* kinds that are looked at through their core: for running it; NULL: others */
+    mla_tape *tape;              /* for running the core */
     const mla_tape *pass;        /* the tape of the pass */
 } mla_view;
 
@@ -72,15 +72,14 @@ MLA_MUST_CHECK mla_status mla_view_open(mla_view *view, const mla_probe *probe, 
 void mla_view_close(mla_view *view); /* a zeroed view is allowed */
 
 /* Rows first .. first + rows - 1 of the implied attention matrix of a head, y_n = sum_m A[n, m] v_m, to a (rows, N):
- * softmax(q k^T / sqrt(d)), f(q) f(k)^T / (N den) for relu, elu1 and mirror, and for other kinds what their core makes of
- * unit vectors in the place of v.  Where the halves of v are mixed differently (pola) it is the mean of both.
- * MLA_NO_MEMORY. */
+ * what the kind's core makes of unit vectors in the place of v.  Where the halves of v are mixed differently (pola) it is
+ * the mean of both.  MLA_NO_MEMORY. */
 MLA_MUST_CHECK mla_status mla_view_attention(real *a, const mla_view *view, size_t head, size_t first, size_t rows,
                                              mla_error *error);
 
 /* Attention that token m receives, a_m = (1/N) sum_n A[n, m]: its share in the mean of the attention's output, which is
  * (1/N) sum_n y_n = sum_m a_m v_m.  received (h, N); a head's row sums to 1, or less by dead queries.  Memory is linear in
- * N: linear kinds take one sum over queries, softmax goes in tiles of rows.  MLA_NO_MEMORY. */
+ * N.  MLA_NO_MEMORY. */
 MLA_MUST_CHECK mla_status mla_view_received(real *received, const mla_view *view, mla_error *error);
 
 /* The numbers of q or k of one head (or of all) at a stage: rows of *width values, 2C reals apart. */

@@ -9,12 +9,15 @@ enum { MLA_MAX_STAGES = 4 };
 typedef enum mla_family { MLA_FAMILY_VIT, MLA_FAMILY_PVT } mla_family;
 typedef enum mla_attention_kind {
     MLA_ATTENTION_SOFTMAX,
-    MLA_ATTENTION_RELU,
     MLA_ATTENTION_ELU1,
+    MLA_ATTENTION_RELU,
     MLA_ATTENTION_PERFORMER,
     MLA_ATTENTION_COSFORMER,
+    MLA_ATTENTION_EFFICIENT,
     MLA_ATTENTION_FOCUSED,
     MLA_ATTENTION_POLA,
+    MLA_ATTENTION_INLINE,
+    MLA_ATTENTION_AGENT,
     MLA_ATTENTION_MIRROR,
     MLA_ATTENTION_KINDS /* how many there are */
 } mla_attention_kind;
@@ -28,6 +31,10 @@ typedef struct mla_mirror_spec {
     int cross_head;      /* rx, reflections across all heads; 0 = off */
 } mla_mirror_spec;
 
+typedef struct mla_agent_spec {
+    int side; /* agents of an image: side x side, at most as many as the stage's grid has tokens */
+} mla_agent_spec;
+
 /* What the attention layers of all stages share; each kind reads its part. */
 typedef struct mla_attention_spec {
     int dwconv; /* side of the depthwise convolution of v on the token grid, odd; 0 = off; linear kinds only */
@@ -36,6 +43,7 @@ typedef struct mla_attention_spec {
     bool gate;              /* the output times a linear map of the input; linear kinds only, pola always has it */
     int performer_features; /* random features of a head; 0 = d ln d, rounded down */
     double focused_factor;  /* power of the focused kind */
+    mla_agent_spec agent;
     mla_mirror_spec mirror;
 } mla_attention_spec;
 

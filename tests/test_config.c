@@ -161,7 +161,7 @@ static void check_round_trip(const mla_config *config) {
 static const char every_key[] =
     "model: {family: pvt, patch: 2, dims: [64, 128], depths: [1, 3], heads: [2, 4], mlp_ratio: 2.6666666666666665,\n"
     "  drop_path: 0.1, norm_eps: 1e-5, attention: {kind: [elu1, pola], dwconv: 3, qkv_bias: off, eps: 3e-7,\n"
-    "  gate: on, performer: {features: 7}, focused: {factor: 2.5}, mirror: {\n"
+    "  gate: on, performer: {features: 7}, focused: {factor: 2.5}, agent: {side: 7}, mirror: {\n"
     "  block: 0, reflections: 3, variance_angle: no, angle_max: 0.7853981633974483, angle_gain: -0.0,\n"
     "  cross_head: 0}}}\n"
     "data: {set: imagefolder, path: '/x: y/\"q\"\\ü', size: 64,\n"
@@ -422,7 +422,8 @@ END_TEST
 
 START_TEST(shipped_configs) {
     static const char *const models[] = {"study", "pvt_nano", "vit_tiny"};
-    static const char *const kinds[] = {"softmax", "relu", "elu1", "mirror"};
+    static const char *const kinds[] = {"softmax",   "elu1",    "relu", "mirror", "performer", "cosformer",
+                                        "efficient", "focused", "pola", "inline", "agent"};
     const char *source = getenv("MLA_SOURCE_DIR");
     ck_assert_msg(source, "MLA_SOURCE_DIR is not set");
     char path[PATH_ROOM];
@@ -433,7 +434,7 @@ START_TEST(shipped_configs) {
     ck_assert(c.data.set == MLA_SET_TWINS && c.data.size / c.model.patch == c.data.twins_grid);
     check_round_trip(&c);
     for (size_t m = 0; m < 3; m++)
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < (m ? 4 : 11); k++) { /* the study has all */
             snprintf(path, sizeof path, "%s/configs/cifar10/%s_%s.yaml", source, models[m], kinds[k]);
             ck_assert_msg(mla_config_load(&c, path, NULL, 0, &error) == MLA_OK, "%s", error.text);
             ck_assert_str_eq(mla_attention_kind_name(c.model.kinds[c.model.stages - 1]), kinds[k]);

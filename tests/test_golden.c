@@ -87,14 +87,15 @@ static mla_model_spec read_spec(void) {
     json_error_t wrong;
     ck_assert_msg(json_unpack_ex(root, &wrong, JSON_STRICT,
                                  "{s:s, s:i, s:i, s:i, s:F, s:o, s:o, s:o, s:{s:s, s:i, s:F, s:b, "
-                                 "s?b, s?{s:i}, s?{s:F}, s:{s:i, s:i, s:b, s:F, s:F, s:i}}}",
+                                 "s?b, s?{s:i}, s?{s:F}, s?{s:i}, s:{s:i, s:i, s:b, s:F, s:F, s:i}}}",
                                  "family", &family, "image", &spec.image, "classes", &spec.classes, "patch", &spec.patch,
                                  "mlp_ratio", &spec.mlp_ratio, "dims", &dims, "depths", &depths, "heads", &heads,
                                  "attention", "kind", &kind, "dwconv", &a->dwconv, "eps", &a->eps, "qkv_bias", &bias, "gate",
                                  &gate, "performer", "features", &a->performer_features, "focused", "factor",
-                                 &a->focused_factor, "mirror", "block", &a->mirror.block, "reflections",
-                                 &a->mirror.reflections, "variance_angle", &angle, "angle_max", &a->mirror.angle_max,
-                                 "angle_gain", &a->mirror.angle_gain, "cross_head", &a->mirror.cross_head) == 0,
+                                 &a->focused_factor, "agent", "side", &a->agent.side, "mirror", "block", &a->mirror.block,
+                                 "reflections", &a->mirror.reflections, "variance_angle", &angle, "angle_max",
+                                 &a->mirror.angle_max, "angle_gain", &a->mirror.angle_gain, "cross_head",
+                                 &a->mirror.cross_head) == 0,
                   "spec of %s: %s", mla_safetensors_path(file), wrong.text);
     spec.family = (mla_family)position(names_of("model.family"), family);
     a->qkv_bias = bias;
@@ -213,12 +214,15 @@ END_TEST
 static void compare_final(const golden *g, const mla_param *p) {
     const real *got = g->params->value + p->offset, *want = stored("adamw_final.%s", p->name).data;
     const size_t length = strlen(p->name), third = p->count / 3;
-    const bool softmax = mla_model_get_spec(g->model)->kinds[0] == MLA_ATTENTION_SOFTMAX;
-    if (!softmax || length < 8 || strcmp(p->name + length - 8, "qkv.bias") != 0) {
+    const mla_attention_kind kind = mla_model_get_spec(g->model)->kinds[0];
+    const bool blind = kind == MLA_ATTENTION_SOFTMAX || kind == MLA_ATTENTION_EFFICIENT || kind == MLA_ATTENTION_INLINE ||
+                       kind == MLA_ATTENTION_AGENT;
+    if (!blind || length < 8 || strcmp(p->name + length - 8, "qkv.bias") != 0) {
         test_close(p->name, got, want, p->count, 1e-5);
         return;
     }
-    /* Softmax does not change when k's bias does: that gradient is rounding alone, which Adam blows up to whole steps. */
+    /* These kinds compare the keys of an image: nothing changes when k's bias does.  That gradient is rounding alone, which
+     * Adam blows up to whole steps. */
     test_close(p->name, got, want, third, 1e-5);
     test_close(p->name, got + third, want + third, third, 1e-2);
     test_close(p->name, got + 2 * third, want + 2 * third, third, 1e-5);
@@ -268,6 +272,21 @@ static mla_var relu(mla_tape *tape, const mla_var *in) {
 static mla_var elu1(mla_tape *tape, const mla_var *in) {
     return mla_linear_attention(tape, in[0], in[1], in[2], 2, MLA_FEATURE_ELU1, 1e-6);
 }
+static mla_var efficient(mla_tape *tape, const mla_var *in) {
+    return mla_state_attention(tape, mla_channel_softmax(tape, in[0], 2), mla_token_softmax(tape, in[1]), in[2], 2, 1,
+                               false);
+}
+static mla_var injective(mla_tape *tape, const mla_var *in) { /* 20 tokens, d = 4 */
+    return mla_state_attention(tape, in[0], in[1], in[2], 2, 1 / (20 * sqrt(4.0)), true);
+}
+static mla_var agents(mla_tape *tape, const mla_var *in, size_t side) {
+    const mla_var a = mla_grid_pool(tape, in[0], 5, side);
+    return mla_softmax_attention(tape, in[0], a, mla_softmax_attention(tape, a, in[1], in[2], 2), 2);
+}
+static mla_var agents2(mla_tape *tape, const mla_var *in) { return agents(tape, in, 2); }
+static mla_var agents3(mla_tape *tape, const mla_var *in) { return agents(tape, in, 3); }
+static mla_var pool2(mla_tape *tape, const mla_var *in) { return mla_grid_pool(tape, in[0], 5, 2); }
+static mla_var pool3(mla_tape *tape, const mla_var *in) { return mla_grid_pool(tape, in[0], 5, 3); }
 static mla_var patch_embed(mla_tape *tape, const mla_var *in) {
     return mla_linear(tape, mla_patches(tape, in[0], 2), in[1], in[2], MLA_NO_VAR, MLA_IDENTITY);
 }
@@ -302,6 +321,16 @@ static const operation operations_of_kinds[] = {
     {"positive_features_q", positive_q, {"x"}, "w"},
     {"positive_features_k", positive_k, {"x"}, "w"},
     {"given_attention", given, {"q", "k", "v"}, NULL},
+};
+
+static const operation other_operations[] = {
+    {"efficient", efficient, {"q", "k", "v"}, NULL},
+    {"inline", injective, {"q", "k", "v"}, NULL},
+    {"few_keys", softmax, {"q", "k", "v"}, NULL},
+    {"agent2", agents2, {"q", "k", "v"}, NULL},
+    {"agent3", agents3, {"q", "k", "v"}, NULL},
+    {"grid_pool2", pool2, {"x"}, NULL},
+    {"grid_pool3", pool3, {"x"}, NULL},
 };
 
 /* Tensor `key` of operation `name`; `d` in front of the key asks for its gradient. */
@@ -455,6 +484,13 @@ START_TEST(every_operation) {
 }
 END_TEST
 
+START_TEST(every_other_operation) {
+    open_file("ops_other");
+    for (size_t i = 0; i < TEST_COUNT(other_operations); i++) run_operation(&other_operations[i]);
+    check_all_used();
+}
+END_TEST
+
 /* ---- optimisers: every value after every step */
 
 typedef struct rule {
@@ -517,6 +553,7 @@ static void parts(TCase *tcase) {
     tcase_add_checked_fixture(tcase, NULL, close_file);
     tcase_add_test(tcase, every_operation);
     tcase_add_test(tcase, every_operation_of_kinds);
+    tcase_add_test(tcase, every_other_operation);
     tcase_add_loop_test(tcase, every_optimiser, 0, (int)TEST_COUNT(rules));
 }
 

@@ -124,6 +124,26 @@ BUILD(attention_given_view) {
                                 MLA_FEATURE_GIVEN, 1e-2);
 }
 BUILD(attention_itself) { return mla_linear_attention(tape, in[0], in[0], in[0], c->a, (mla_feature_map)c->map, 1e-3); }
+/* As many queries and keys as agents have. */
+BUILD(softmax_of_fewer) { return mla_softmax_attention(tape, in[0], in[1], in[2], c->a); }
+BUILD(channel_softmax) { return mla_channel_softmax(tape, in[0], c->a); }
+BUILD(channel_softmax_view) { return mla_channel_softmax(tape, mla_columns(tape, in[0], 1, 6), c->a); }
+BUILD(token_softmax) { return mla_token_softmax(tape, in[0]); }
+BUILD(token_softmax_view) { return mla_token_softmax(tape, mla_columns(tape, in[0], 2, 5)); }
+BUILD(state) { return mla_state_attention(tape, in[0], in[1], in[2], c->a, 1, false); }
+BUILD(centred) { return mla_state_attention(tape, in[0], in[1], in[2], c->a, 0.3, true); }
+BUILD(centred_thirds) {
+    return mla_state_attention(tape, mla_columns(tape, in[0], 0, c->b), mla_columns(tape, in[0], c->b, c->b),
+                               mla_columns(tape, in[0], 2 * c->b, c->b), c->a, 0.3, true);
+}
+BUILD(centred_itself) { return mla_state_attention(tape, in[0], in[0], in[0], c->a, 0.3, true); }
+/* The whole of Efficient Attention. */
+BUILD(efficient) {
+    return mla_state_attention(tape, mla_channel_softmax(tape, in[0], c->a), mla_token_softmax(tape, in[1]), in[2], c->a, 1,
+                               false);
+}
+BUILD(grid_pool) { return mla_grid_pool(tape, in[0], c->a, c->b); }
+BUILD(grid_pool_view) { return mla_grid_pool(tape, mla_columns(tape, in[0], 1, 3), c->a, c->b); }
 BUILD(block_reflect) { return mla_block_reflect(tape, in[0], in[1]); }
 /* Weight and bias are folded with the same vectors. */
 BUILD(block_reflect_twice) {
@@ -243,6 +263,31 @@ static const gradient_case cases[] = {
      .a = 3, RELU},
     {"linear_attention", "given, views, more than a tile", attention_given_view, IN({3, {1, 99, 20}}, {3, {1, 99, 6}}),
      .a = 2, .b = 10},
+    {"softmax_attention", "fewer queries than keys", softmax_of_fewer, IN({3, {2, 2, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}),
+     .a = 2},
+    {"softmax_attention", "fewer keys than queries, two tiles", softmax_of_fewer,
+     IN({3, {1, 50, 4}}, {3, {1, 3, 4}}, {3, {1, 3, 4}}), .a = 1},
+    {"softmax_attention", "one key", softmax_of_fewer, IN({3, {2, 3, 4}}, {3, {2, 1, 4}}, {3, {2, 1, 4}}), .a = 2},
+    {"channel_softmax", "two heads", channel_softmax, IN({3, {2, 3, 6}}), .a = 2},
+    {"channel_softmax", "heads of one channel", channel_softmax, IN({3, {1, 2, 3}}), .a = 3},
+    {"channel_softmax", "view of columns", channel_softmax_view, IN({3, {2, 3, 9}}), .a = 1},
+    {"token_softmax", "two images", token_softmax, IN({3, {2, 5, 3}})},
+    {"token_softmax", "one token", token_softmax, IN({3, {2, 1, 3}})},
+    {"token_softmax", "two blocks of tokens", token_softmax, IN({3, {1, 70, 2}})},
+    {"token_softmax", "view of columns", token_softmax_view, IN({3, {2, 4, 9}})},
+    {"state_attention", "plain, two heads", state, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2},
+    {"state_attention", "plain, two tiles of tokens", state, IN({3, {1, 99, 2}}, {3, {1, 99, 2}}, {3, {1, 99, 2}}), .a = 1},
+    {"state_attention", "Efficient Attention", efficient, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2},
+    {"state_attention", "centred, two heads", centred, IN({3, {2, 5, 6}}, {3, {2, 5, 6}}, {3, {2, 5, 6}}), .a = 2},
+    {"state_attention", "centred, one token", centred, IN({3, {2, 1, 4}}, {3, {2, 1, 4}}, {3, {2, 1, 4}}), .a = 2},
+    {"state_attention", "centred, two tiles of tokens", centred, IN({3, {1, 99, 2}}, {3, {1, 99, 2}}, {3, {1, 99, 2}}),
+     .a = 1},
+    {"state_attention", "centred, thirds of one tensor", centred_thirds, IN({3, {2, 4, 18}}), .a = 3, .b = 6},
+    {"state_attention", "centred, q, k and v are one", centred_itself, IN({3, {2, 4, 6}}), .a = 2},
+    {"grid_pool", "cells that divide the grid", grid_pool, IN({3, {2, 16, 3}}), .a = 4, .b = 2},
+    {"grid_pool", "cells that overlap", grid_pool, IN({3, {2, 25, 2}}), .a = 5, .b = 3},
+    {"grid_pool", "one cell", grid_pool, IN({3, {2, 9, 2}}), .a = 3, .b = 1},
+    {"grid_pool", "view of columns", grid_pool_view, IN({3, {1, 9, 5}}), .a = 3, .b = 2},
     {"block_reflect", "one reflection", block_reflect, IN({2, {24, 5}}, {4, {2, 2, 1, 2}})},
     {"block_reflect", "three reflections of whole heads", block_reflect, IN({2, {18, 3}}, {4, {2, 1, 3, 3}})},
     {"block_reflect", "bias", block_reflect, IN({1, {24}}, {4, {1, 2, 2, 4}})},
@@ -410,6 +455,10 @@ static const model_case models[] = {
     {"vit softmax", MLA_FAMILY_VIT, BOTH(SOFTMAX), PLAIN(3, true), 0},
     {"vit relu", MLA_FAMILY_VIT, BOTH(RELU), PLAIN(3, true), 0},
     {"vit elu1", MLA_FAMILY_VIT, BOTH(ELU1), PLAIN(0, false), 0},
+    {"vit efficient", MLA_FAMILY_VIT, BOTH(EFFICIENT), PLAIN(3, true), 0},
+    {"vit inline", MLA_FAMILY_VIT, BOTH(INLINE), PLAIN(3, true), 0},
+    {"vit agent", MLA_FAMILY_VIT, BOTH(AGENT), OTHER(.agent = {2}), 0},
+    {"vit one agent", MLA_FAMILY_VIT, BOTH(AGENT), OTHER(.agent = {1}), 0.5},
     {"vit mirror", MLA_FAMILY_VIT, BOTH(MIRROR), MIRROR(2, 2, true, 2), 0},
     {"vit mirror, drop path", MLA_FAMILY_VIT, BOTH(MIRROR), MIRROR(0, 3, true, 1), 0.5},
     {"vit mirror, no block reflections", MLA_FAMILY_VIT, BOTH(MIRROR), MIRROR(2, 0, true, 2), 0},
@@ -419,6 +468,10 @@ static const model_case models[] = {
     {"pvt softmax", MLA_FAMILY_PVT, BOTH(SOFTMAX), PLAIN(0, false), 0.5},
     {"pvt relu", MLA_FAMILY_PVT, BOTH(RELU), PLAIN(0, true), 0},
     {"pvt elu1", MLA_FAMILY_PVT, BOTH(ELU1), PLAIN(3, true), 0},
+    {"pvt efficient", MLA_FAMILY_PVT, BOTH(EFFICIENT), PLAIN(0, true), 0.5},
+    {"pvt inline", MLA_FAMILY_PVT, BOTH(INLINE), PLAIN(0, false), 0},
+    {"pvt agent", MLA_FAMILY_PVT, BOTH(AGENT), OTHER(.agent = {2}), 0},
+    {"pvt agent, inline", MLA_FAMILY_PVT, {MLA_ATTENTION_AGENT, MLA_ATTENTION_INLINE}, OTHER(.agent = {3}), 0},
     {"pvt mirror", MLA_FAMILY_PVT, BOTH(MIRROR), MIRROR(2, 2, true, 2), 0.5},
     {"vit relu, gate", MLA_FAMILY_VIT, BOTH(RELU), OTHER(.gate = true), 0},
     {"vit performer", MLA_FAMILY_VIT, BOTH(PERFORMER), OTHER(.performer_features = 3), 0},

@@ -27,20 +27,24 @@ static void run_spec(pass *p, const mla_model_spec *spec) {
 }
 
 static void run_kind(pass *p, mla_attention_kind kind) {
-    const mla_model_spec spec = {
-        .family = MLA_FAMILY_PVT,
-        .image = SIDE,
-        .channels = 3,
-        .classes = 5,
-        .patch = 2,
-        .stages = 2,
-        .dims = {24, 32},
-        .depths = {1, 2},
-        .heads = {2, 4},
-        .mlp_ratio = 2,
-        .norm_eps = 1e-6,
-        .kinds = {kind, kind},
-        .attention = {.focused_factor = 3, .dwconv = 3, .qkv_bias = true, .eps = 1e-6, .mirror = {2, 3, true, 1.5, 1, 3}}};
+    const mla_model_spec spec = {.family = MLA_FAMILY_PVT,
+                                 .image = SIDE,
+                                 .channels = 3,
+                                 .classes = 5,
+                                 .patch = 2,
+                                 .stages = 2,
+                                 .dims = {24, 32},
+                                 .depths = {1, 2},
+                                 .heads = {2, 4},
+                                 .mlp_ratio = 2,
+                                 .norm_eps = 1e-6,
+                                 .kinds = {kind, kind},
+                                 .attention = {.focused_factor = 3,
+                                               .dwconv = 3,
+                                               .qkv_bias = true,
+                                               .eps = 1e-6,
+                                               .agent = {3},
+                                               .mirror = {2, 3, true, 1.5, 1, 3}}};
     run_spec(p, &spec);
 }
 

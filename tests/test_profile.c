@@ -23,6 +23,9 @@ static const counted models[] = {
       [MLA_ATTENTION_COSFORMER] = 232969216,
       [MLA_ATTENTION_FOCUSED] = 223384576,
       [MLA_ATTENTION_POLA] = 250041344,
+      [MLA_ATTENTION_EFFICIENT] = 223237120,
+      [MLA_ATTENTION_INLINE] = 223237120,
+      [MLA_ATTENTION_AGENT] = 219108352,
       [MLA_ATTENTION_MIRROR] = 225154048},
      {.family = MLA_FAMILY_PVT,
       .image = 32,
@@ -39,6 +42,9 @@ static const counted models[] = {
       [MLA_ATTENTION_COSFORMER] = 545074944,
       [MLA_ATTENTION_FOCUSED] = 530697984,
       [MLA_ATTENTION_POLA] = 587984640,
+      [MLA_ATTENTION_EFFICIENT] = 530476800,
+      [MLA_ATTENTION_INLINE] = 530476800,
+      [MLA_ATTENTION_AGENT] = 524283648,
       [MLA_ATTENTION_MIRROR] = 533352192},
      {.family = MLA_FAMILY_VIT, .image = 32, .patch = 4, .stages = 1, .dims = {192}, .depths = {9}, .heads = {6}}},
     {"vit_long",
@@ -49,6 +55,9 @@ static const counted models[] = {
       [MLA_ATTENTION_COSFORMER] = 1776290304,
       [MLA_ATTENTION_FOCUSED] = 1708132864,
       [MLA_ATTENTION_POLA] = 1912605184,
+      [MLA_ATTENTION_EFFICIENT] = 1707084288,
+      [MLA_ATTENTION_INLINE] = 1707084288,
+      [MLA_ATTENTION_AGENT] = 1677724160,
       [MLA_ATTENTION_MIRROR] = 1720715776},
      {.family = MLA_FAMILY_VIT, .image = 64, .patch = 2, .stages = 1, .dims = {128}, .depths = {4}, .heads = {4}}},
 };
@@ -67,6 +76,7 @@ static mla_model *model_of(const counted *m, mla_attention_kind kind) {
     spec.attention = config.model.attention;
     for (int i = 0; i < spec.stages; i++) spec.kinds[i] = kind;
     spec.attention.dwconv = 5;
+    spec.attention.agent.side = 3;
     ck_assert_msg(mla_model_new(&model, &spec, &error) == MLA_OK, "%s", error.text);
     mla_params_init(mla_model_params(model), 0);
     return model;

@@ -26,6 +26,7 @@ A spec is a plain dictionary (anything left out has the default of DEFAULTS):
                 gate        the output times a linear map of x; linear kinds only, pola always has it
                 performer   features: random features of a head, 'auto': d ln d
                 focused     factor: power of the focusing map
+                agent       side: side x side agents
                 mirror      block, reflections, variance_angle, angle_max, angle_gain, cross_head
 """
 import argparse
@@ -49,7 +50,7 @@ DEFAULTS = dict(
     drop_path=0.0, norm_eps=1e-6,
     attention=dict(
         kind='mirror', dwconv=5, eps=1e-6, qkv_bias=True, gate=False,
-        performer=dict(features='auto'), focused=dict(factor=3.0),
+        performer=dict(features='auto'), focused=dict(factor=3.0), agent=dict(side=4),
         mirror=dict(block=8, reflections=2, variance_angle=True, angle_max=math.pi / 2,
                     angle_gain=1.0, cross_head=2)))
 
@@ -159,8 +160,8 @@ class SoftmaxAttention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def by_head(self, t):
-        """(B, N, ..., C) -> (..., B, h, N, d), a view."""
-        t = t.unflatten(-1, (self.heads, self.width)).transpose(1, -2)
+        """(B, N, ..., h D) -> (..., B, h, N, D), a view."""
+        t = t.unflatten(-1, (self.heads, -1)).transpose(1, -2)
         return t if t.dim() == 4 else t.permute(2, 0, 1, 3, 4)
 
     def forward(self, x, side):
@@ -187,14 +188,15 @@ class LinearAttention(SoftmaxAttention):
         """qk (B, N, 2, C) -> non-negative features (B, N, 2, h D), for relu and elu1 D = d."""
         return F.elu(qk) + 1.0 if self.kind == 'elu1' else F.relu(qk)
 
-    def attend(self, features, v):
-        """features (B, N, 2, h D) of q and k, v (B, N, h d) -> (B, N, h d)."""
-        B, N, C = v.shape
-        fq, fk = features.view(B, N, 2, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)     # (B, h, N, D) each
-        v = v.view(B, N, self.heads, self.width).transpose(1, 2)
-        state = fk.transpose(-2, -1) @ (v / N)                                 # (B, h, D, d)
+    def quotient(self, fq, fk, v):
+        """fq and fk (B, h, N, D), v (B, h, N, e) -> (B, h, N, e)"""
+        state = fk.transpose(-2, -1) @ (v / v.shape[2])                        # (B, h, D, e)
         total = fk.mean(2).unsqueeze(-1)                                       # (B, h, D, 1)
-        return ((fq @ state) / (fq @ total + self.eps)).transpose(1, 2).reshape(B, N, C)
+        return (fq @ state) / (fq @ total + self.eps)
+
+    def attend(self, qk, v, side):
+        """qk (B, N, 2, C), v (B, h, N, d) -> (B, h, N, d)"""
+        return self.quotient(*self.by_head(self.features(qk)).unbind(0), v)
 
     def forward(self, x, side):
         B, N, C = x.shape
@@ -202,7 +204,7 @@ class LinearAttention(SoftmaxAttention):
         # Split rather than indexed: the backward of a split fills no zeros.
         qk, tokens = qkv.split((2, 1), dim=2)
         tokens = tokens.squeeze(2)
-        y = self.attend(self.features(qk), tokens)
+        y = self.attend(qk, self.by_head(tokens), side).transpose(1, 2).reshape(B, N, C)
         if self.dwconv is not None:
             # Contiguous NCHW is the layout that reaches the fast depthwise kernel on a CPU.
             grid = tokens.transpose(1, 2).reshape(B, C, side, side)
@@ -278,16 +280,48 @@ class PolaAttention(FocusedAttention):
         x, power = self.scaled(qk), 1 + 4 * torch.sigmoid(self.power).squeeze(1)
         return torch.cat((F.relu(x) ** power, F.relu(-x) ** power), -1).flatten(-2)
 
-    def attend(self, features, v):
-        both = features.unflatten(-1, (self.heads, 2, self.width))
-        q, k = both.unbind(2)
-        v = v.unflatten(-1, (self.heads, 2, -1))
-        halves = []
-        for half, own in enumerate((q, q.flip(-2))):
-            state = torch.einsum('bnhpd,bnhe->bhpde', k, v[..., half, :]) / k.shape[1]
-            total = torch.einsum('bnhpd,bhpd->bnh', own, k.mean(1)).unsqueeze(-1)
-            halves.append(torch.einsum('bnhpd,bhpde->bnhe', own, state) / (total + self.eps))
-        return torch.cat(halves, -1).flatten(-2)
+    def attend(self, qk, v, side):
+        q, k = self.by_head(self.features(qk)).unbind(0)                       # (B, h, N, 2 d)
+        crossed = q.roll(self.width, -1)
+        return torch.cat([self.quotient(own, k, half) for own, half in zip((q, crossed), v.chunk(2, -1))], -1)
+
+
+class EfficientAttention(LinearAttention):
+    """q as a softmax over the channels of a head, k over the tokens: no denominator (Shen et al., arXiv 1812.01243)."""
+
+    def attend(self, qk, v, side):
+        q, k = self.by_head(qk).unbind(0)
+        return torch.softmax(q, -1) @ (torch.softmax(k, -2).transpose(-2, -1) @ v)
+
+
+class InlineAttention(LinearAttention):
+    """Injective linear attention: the similarities q k' / (N sqrt(d)) less their mean over the keys, plus 1 / N
+    (Han et al., arXiv 2412.06590).  The means are taken off k and v before their product."""
+
+    def attend(self, qk, v, side):
+        q, k = self.by_head(qk).unbind(0)
+        mean = v.mean(2, keepdim=True)
+        state = (k - k.mean(2, keepdim=True)).transpose(-2, -1) @ (v - mean)
+        return mean + (q * (self.width ** -0.5 / v.shape[2])) @ state
+
+
+class AgentAttention(LinearAttention):
+    """Agents, means of q over the cells of a grid, read the tokens, and the tokens read the agents
+    (Han et al., arXiv 2312.08874, without position biases)."""
+
+    def __init__(self, dim, heads, options):
+        super().__init__(dim, heads, options)
+        self.agents = options['agent']['side']
+
+    def attend(self, qk, v, side):
+        q, k = self.by_head(qk).unbind(0)
+        grid = qk[:, :, 0].transpose(1, 2).unflatten(-1, (side, side))
+        if self.agents > side:
+            raise ValueError(f'{self.agents} x {self.agents} agents on a grid of {side} x {side} tokens')
+        agents = self.by_head(F.adaptive_avg_pool2d(grid, self.agents).flatten(2).transpose(1, 2))
+        scale = self.width ** -0.5
+        gathered = torch.softmax(agents * scale @ k.transpose(-2, -1), -1) @ v
+        return torch.softmax(q * scale @ agents.transpose(-2, -1), -1) @ gathered
 
 
 class MirrorAttention(LinearAttention):
@@ -322,8 +356,9 @@ class MirrorAttention(LinearAttention):
         return F.relu(qk)
 
 
-ATTENTION = dict(softmax=SoftmaxAttention, relu=LinearAttention, elu1=LinearAttention, performer=PerformerAttention,
-                 cosformer=CosformerAttention, focused=FocusedAttention, pola=PolaAttention,
+ATTENTION = dict(softmax=SoftmaxAttention, elu1=LinearAttention, relu=LinearAttention, performer=PerformerAttention,
+                 cosformer=CosformerAttention, efficient=EfficientAttention, focused=FocusedAttention,
+                 pola=PolaAttention, inline=InlineAttention, agent=AgentAttention,
                  mirror=MirrorAttention)
 
 

@@ -71,6 +71,22 @@ static mla_status check_widths(const relations *r) {
     return MLA_OK;
 }
 
+/* The grid of a stage has at least as many tokens as there are agents. */
+static mla_status check_agents(const relations *r) {
+    const mla_model_spec *model = &r->config->model;
+    for (int i = 0; i < model->stages; i++) {
+        const int grid = r->config->data.size / (model->patch << i);
+        if (model->kinds[i] == MLA_ATTENTION_AGENT && model->attention.agent.side > grid)
+            return blame(
+                r, "model.attention.agent.side",
+                "%d x %d agents, but the grid of stage %d is %d x %d tokens (data.size %d in patches of %d); take at "
+                "most %d, or another kind for that stage",
+                model->attention.agent.side, model->attention.agent.side, i + 1, grid, grid, r->config->data.size,
+                model->patch << i, grid);
+    }
+    return MLA_OK;
+}
+
 static mla_status check_sizes(const relations *r) {
     const mla_data_config *data = &r->config->data;
     const mla_model_spec *model = &r->config->model;
@@ -86,7 +102,7 @@ static mla_status check_sizes(const relations *r) {
                      data->twins_grid, size, size / data->twins_grid);
     if (r->config->augment.crop_padding > size)
         return blame(r, "augment.crop_padding", "%d is more than data.size %d", r->config->augment.crop_padding, size);
-    return MLA_OK;
+    return check_agents(r);
 }
 
 static mla_status check_training(const relations *r) {

@@ -8,9 +8,12 @@
 
 static const char *const family_names[] = {[MLA_FAMILY_VIT] = "vit", [MLA_FAMILY_PVT] = "pvt", NULL};
 static const char *const attention_names[] = {
-    [MLA_ATTENTION_SOFTMAX] = "softmax",     [MLA_ATTENTION_RELU] = "relu",           [MLA_ATTENTION_ELU1] = "elu1",
-    [MLA_ATTENTION_PERFORMER] = "performer", [MLA_ATTENTION_COSFORMER] = "cosformer", [MLA_ATTENTION_FOCUSED] = "focused",
-    [MLA_ATTENTION_POLA] = "pola",           [MLA_ATTENTION_MIRROR] = "mirror",       NULL};
+    [MLA_ATTENTION_SOFTMAX] = "softmax",     [MLA_ATTENTION_ELU1] = "elu1",
+    [MLA_ATTENTION_RELU] = "relu",           [MLA_ATTENTION_PERFORMER] = "performer",
+    [MLA_ATTENTION_COSFORMER] = "cosformer", [MLA_ATTENTION_EFFICIENT] = "efficient",
+    [MLA_ATTENTION_FOCUSED] = "focused",     [MLA_ATTENTION_POLA] = "pola",
+    [MLA_ATTENTION_INLINE] = "inline",       [MLA_ATTENTION_AGENT] = "agent",
+    [MLA_ATTENTION_MIRROR] = "mirror",       NULL};
 static const char *const set_names[] = {[MLA_SET_TWINS] = "twins",
                                         [MLA_SET_CIFAR10] = "cifar10",
                                         [MLA_SET_CIFAR100] = "cifar100",
@@ -65,6 +68,8 @@ const mla_config_key mla_config_keys[] = {
     INT("model.attention.performer.features", model.attention.performer_features, 1, 65536, "auto",
         "random features of a head; auto: d ln d, d its width", .automatic = true),
     DOUBLE("model.attention.focused.factor", model.attention.focused_factor, 1, 64, "3", "power of the focusing map"),
+    INT("model.attention.agent.side", model.attention.agent.side, 1, 1024, "4",
+        "agents of an image: side x side, at most as many as tokens"),
     INT(MIRROR "block", model.attention.mirror.block, 0, 8192, "8",
         "width of the reflected blocks inside a head; 0 = the whole head"),
     INT(MIRROR "reflections", model.attention.mirror.reflections, 0, 64, "2", "reflections of a block; 0 = off"),
@@ -142,6 +147,7 @@ const mla_config_section mla_config_sections[] = {
     {"model.attention", "how its tokens are mixed"},
     {"model.attention.performer", "of attention kind performer"},
     {"model.attention.focused", "of attention kind focused"},
+    {"model.attention.agent", "of attention kind agent"},
     {"model.attention.mirror", "of attention kind mirror"},
     {"data", "what it is trained on"},
     {"data.twins", "of the generated set twins"},

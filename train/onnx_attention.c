@@ -106,9 +106,18 @@ static void mirror(const mla_onnx_builder *b, const mla_attention *layer, value 
 
 /* ---- cores: qkv (B, N, 3C) -> (B, N, C) */
 
-/* (B, N, h D) -> (B, h, N, D), or `transposed` (B, h, D, N). */
-static value by_head(mla_onnx_graph *g, int64_t heads, value x, bool transposed) {
-    const int64_t d = x.shape[2] / heads;
+/* What sets a kind apart. */
+typedef struct kind_row {
+    value (*core)(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received);
+    /* Linear kinds: qk (B, N, 2C) -> features of q and of k, (B, N, h D) each. */
+    void (*features)(const mla_onnx_builder *b, const mla_attention *layer, value qk, value features[2]);
+    bool paired; /* they are of twice as many heads, two for the two halves of v */
+} kind_row;
+static const kind_row *kind_of(const mla_attention *layer);
+
+/* (B, N, h D) -> (B, h, N, D), or `transposed` (B, h, D, N); h counts paired heads twice. */
+static value by_head(mla_onnx_graph *g, const mla_attention *layer, value x, bool transposed) {
+    const int64_t heads = (int64_t)layer->heads << kind_of(layer)->paired, d = x.shape[2] / heads;
     const value split = mla_onnx_reshape(g, x, 4, (int64_t[]){MLA_ONNX_BATCH, x.shape[1], heads, d});
     return mla_onnx_transpose(g, split, transposed ? (int64_t[]){0, 2, 3, 1} : (int64_t[]){0, 2, 1, 3});
 }
@@ -123,38 +132,100 @@ static value join_heads(mla_onnx_graph *g, value x) {
 /* Attention received, (B, h, 1, N), as its mean over the heads, (B, N). */
 static value over_heads(mla_onnx_graph *g, value x) { return mla_onnx_mean(g, x, 2, (int64_t[]){1, 2}, false); }
 
-/* What sets a kind apart. */
-typedef struct kind_row {
-    value (*core)(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received);
-    /* Linear kinds: qk (B, N, 2C) -> features of q and of k, (B, N, h D) each. */
-    void (*features)(const mla_onnx_builder *b, const mla_attention *layer, value qk, value features[2]);
-    bool paired; /* they are of twice as many heads, two for the two halves of v */
-} kind_row;
-static const kind_row *kind_of(const mla_attention *layer);
+/* q, k and v, (B, N, C) each. */
+static void split_qkv(mla_onnx_graph *g, const mla_attention *layer, value qkv, value part[3]) {
+    const int64_t channels = (int64_t)layer->channels;
+    mla_onnx_split(g, part, 3, (int64_t[]){channels, channels, channels}, qkv, 2);
+}
+
+static double score_scale(const mla_attention *layer) { return 1 / sqrt((double)layer->channels / (double)layer->heads); }
+
+/* The mean over the queries of (B, h, N, ..), which stay as one. */
+static value over_queries(mla_onnx_graph *g, value x) { return mla_onnx_mean(g, x, 1, (int64_t[]){2}, true); }
+
+/* softmax(q k^T / sqrt(d)) of q (B, M, C) and k (B, N, C) -> (B, h, M, N) */
+static value softmax_shares(mla_onnx_graph *g, const mla_attention *layer, value q, value k) {
+    const value scale = mla_onnx_scalar(g, score_scale(layer));
+    const value scaled = mla_onnx_binary(g, "Mul", by_head(g, layer, q, false), scale);
+    return mla_onnx_softmax(g, mla_onnx_matmul(g, scaled, by_head(g, layer, k, true)));
+}
 
 static value softmax_core(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received) {
     mla_onnx_graph *g = b->graph;
-    const int64_t channels = (int64_t)layer->channels, heads = (int64_t)layer->heads;
     value part[3];
-    mla_onnx_split(g, part, 3, (int64_t[]){channels, channels, channels}, qkv, 2);
-    const double scale = 1 / sqrt((double)layer->channels / (double)layer->heads);
-    const value q = mla_onnx_binary(g, "Mul", by_head(g, heads, part[0], false), mla_onnx_scalar(g, scale));
-    const value share = mla_onnx_softmax(g, mla_onnx_matmul(g, q, by_head(g, heads, part[1], true)));
-    if (received) *received = over_heads(g, mla_onnx_mean(g, share, 1, (int64_t[]){2}, true));
-    return join_heads(g, mla_onnx_matmul(g, share, by_head(g, heads, part[2], false)));
+    split_qkv(g, layer, qkv, part);
+    const value share = softmax_shares(g, layer, part[0], part[1]);
+    if (received) *received = over_heads(g, over_queries(g, share));
+    return join_heads(g, mla_onnx_matmul(g, share, by_head(g, layer, part[2], false)));
+}
+
+/* y = softmax over channels (q) S, S = (softmax over tokens (k))^T v */
+static value efficient_core(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received) {
+    mla_onnx_graph *g = b->graph;
+    value part[3];
+    split_qkv(g, layer, qkv, part);
+    const value fq = mla_onnx_softmax(g, by_head(g, layer, part[0], false));
+    const value fk = mla_onnx_softmax(g, by_head(g, layer, part[1], true));
+    if (received) *received = over_heads(g, mla_onnx_matmul(g, over_queries(g, fq), fk));
+    return join_heads(g, mla_onnx_matmul(g, fq, mla_onnx_matmul(g, fk, by_head(g, layer, part[2], false))));
+}
+
+/* y = mean v + (q / (N sqrt d)) S, S = (k - mean k)^T (v - mean v) */
+static value injective_core(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received) {
+    mla_onnx_graph *g = b->graph;
+    const double tokens = (double)qkv.shape[1];
+    value part[3];
+    split_qkv(g, layer, qkv, part);
+    const value q =
+        mla_onnx_binary(g, "Mul", by_head(g, layer, part[0], false), mla_onnx_scalar(g, score_scale(layer) / tokens));
+    const value k = by_head(g, layer, part[1], true), v = by_head(g, layer, part[2], false), mean = over_queries(g, v);
+    const value k_part = mla_onnx_binary(g, "Sub", k, mla_onnx_mean(g, k, 1, (int64_t[]){3}, true));
+    const value v_part = mla_onnx_binary(g, "Sub", v, mean);
+    if (received)
+        *received = over_heads(
+            g, mla_onnx_binary(g, "Add", mla_onnx_matmul(g, over_queries(g, q), k_part), mla_onnx_scalar(g, 1 / tokens)));
+    return join_heads(g, mla_onnx_binary(g, "Add", mla_onnx_matmul(g, q, mla_onnx_matmul(g, k_part, v_part)), mean));
+}
+
+/* Means over the cells of a grid, rows and columns one after the other: each a product with a matrix (out, side). */
+static value grid_pool(mla_onnx_graph *g, const mla_attention *layer, value x) {
+    const size_t side = layer->side, out = (size_t)layer->spec.agent.side;
+    const int64_t rows = (int64_t)side, cells = (int64_t)out, channels = (int64_t)layer->channels;
+    float *share = mla_onnx_alloc(g, out * side * sizeof *share);
+    if (!share) return x;
+    for (size_t i = 0; i < out; i++) {
+        const size_t first = i * side / out, end = ((i + 1) * side + out - 1) / out;
+        for (size_t j = 0; j < side; j++) share[i * side + j] = j >= first && j < end ? 1 / (float)(end - first) : 0;
+    }
+    char name[64];
+    snprintf(name, sizeof name, "pool.%zu.%zu", side, out);
+    const value matrix = mla_onnx_weight(g, name, 2, (int64_t[]){cells, rows}, share);
+    x = mla_onnx_matmul(g, matrix, mla_onnx_reshape(g, x, 3, (int64_t[]){MLA_ONNX_BATCH, rows, rows * channels}));
+    x = mla_onnx_matmul(g, matrix, mla_onnx_reshape(g, x, 4, (int64_t[]){MLA_ONNX_BATCH, cells, rows, channels}));
+    return mla_onnx_reshape(g, x, 3, (int64_t[]){MLA_ONNX_BATCH, cells * cells, channels});
+}
+
+/* y = softmax(q a^T / sqrt(d)) (softmax(a k^T / sqrt(d)) v), a = pooled q */
+static value agent_core(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received) {
+    mla_onnx_graph *g = b->graph;
+    value part[3];
+    split_qkv(g, layer, qkv, part);
+    const value agents = grid_pool(g, layer, part[0]);
+    const value gather = softmax_shares(g, layer, agents, part[1]), spread = softmax_shares(g, layer, part[0], agents);
+    if (received) *received = over_heads(g, mla_onnx_matmul(g, over_queries(g, spread), gather));
+    return join_heads(g, mla_onnx_matmul(g, spread, mla_onnx_matmul(g, gather, by_head(g, layer, part[2], false))));
 }
 
 /* y = fq S / (fq z + eps), S = (1/N) fk^T v, z = (1/N) sum fk */
 static value linear_core(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received) {
     mla_onnx_graph *g = b->graph;
-    const kind_row *kind = kind_of(layer);
-    const int64_t channels = (int64_t)layer->channels, heads = (int64_t)layer->heads << kind->paired;
+    const int64_t channels = (int64_t)layer->channels;
     const value share = mla_onnx_scalar(g, 1 / (double)qkv.shape[1]);
     value half[2], part[2];
     mla_onnx_split(g, half, 2, (int64_t[]){2 * channels, channels}, qkv, 2);
-    kind->features(b, layer, half[0], part);
-    const value fq = by_head(g, heads, part[0], false), fk = by_head(g, heads, part[1], true);
-    const value v = by_head(g, heads, half[1], false);
+    kind_of(layer)->features(b, layer, half[0], part);
+    const value fq = by_head(g, layer, part[0], false), fk = by_head(g, layer, part[1], true);
+    const value v = by_head(g, layer, half[1], false);
     const value state = mla_onnx_binary(g, "Mul", mla_onnx_matmul(g, fk, v), share);
     const value total = mla_onnx_mean(g, fk, 1, (int64_t[]){3}, true);
     const value den = mla_onnx_binary(g, "Add", mla_onnx_matmul(g, fq, total), mla_onnx_scalar(g, layer->spec.eps));
@@ -167,12 +238,15 @@ static value linear_core(const mla_onnx_builder *b, const mla_attention *layer, 
 
 static const kind_row kinds[] = {
     [MLA_ATTENTION_SOFTMAX] = {softmax_core, NULL, false},
-    [MLA_ATTENTION_RELU] = {linear_core, relu_features, false},
     [MLA_ATTENTION_ELU1] = {linear_core, elu1_features, false},
+    [MLA_ATTENTION_RELU] = {linear_core, relu_features, false},
     [MLA_ATTENTION_PERFORMER] = {linear_core, mla_onnx_performer, false},
     [MLA_ATTENTION_COSFORMER] = {linear_core, mla_onnx_cosformer, false},
+    [MLA_ATTENTION_EFFICIENT] = {efficient_core, NULL, false},
     [MLA_ATTENTION_FOCUSED] = {linear_core, mla_onnx_focused, false},
     [MLA_ATTENTION_POLA] = {linear_core, mla_onnx_pola, true},
+    [MLA_ATTENTION_INLINE] = {injective_core, NULL, false},
+    [MLA_ATTENTION_AGENT] = {agent_core, NULL, false},
     [MLA_ATTENTION_MIRROR] = {linear_core, mirror, false},
 };
 

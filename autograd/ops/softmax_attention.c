@@ -1,6 +1,7 @@
 /* softmax_attention: y = P v, P = softmax(q k^T / sqrt(d)) per head (Vaswani et al., arXiv 1706.03762), in tiles of
  * queries: scores exist for one tile at a time, and only lse_n = log sum_m exp(score_nm) is saved (the scheme of
- * Rabe & Staats, arXiv 2112.05682, and Dao et al., arXiv 2205.14135).
+ * Rabe & Staats, arXiv 2112.05682, and Dao et al., arXiv 2205.14135).  There may be other numbers M of keys than N of
+ * queries, as agent attention has it.
  *
  *   backward, tile by tile: P = exp(score - lse) again, D_n = dy_n . y_n,
  *   dv += P^T dy,  dP = dy v^T,  dscore = P (dP - D) / sqrt(d),  dq += dscore k,  dk += dscore^T q
@@ -23,28 +24,29 @@ typedef struct attributes {
 
 static void plan(const mla_op_args *args, mla_op_plan *plan) {
     const mla_tensor *q = &args->in[Q];
+    const mla_tensor *k = &args->in[K];
     const size_t heads = ((const attributes *)args->attr)->heads;
-    MLA_REQUIRE(q->ndim == 3 && heads > 0 && q->shape[2] % heads == 0 && mla_tensor_same_shape(q, &args->in[K]) &&
-                    mla_tensor_same_shape(q, &args->in[V]),
-                "softmax_attention: q %s, k %s, v %s, %zu heads", mla_shape_text(q), mla_shape_text(&args->in[K]),
+    MLA_REQUIRE(q->ndim == 3 && heads > 0 && q->shape[2] % heads == 0 && k->ndim == 3 && k->shape[0] == q->shape[0] &&
+                    k->shape[2] == q->shape[2] && mla_tensor_same_shape(k, &args->in[V]),
+                "softmax_attention: q %s, k %s, v %s, %zu heads", mla_shape_text(q), mla_shape_text(k),
                 mla_shape_text(&args->in[V]), heads);
     plan->ndim = 3;
     memcpy(plan->shape, q->shape, sizeof plan->shape);
-    const size_t tokens = q->shape[1], d = q->shape[2] / heads;
-    plan->saved = q->shape[0] * heads * tokens;
+    const size_t keys = k->shape[1], d = q->shape[2] / heads;
+    plan->saved = q->shape[0] * heads * q->shape[1];
     /* Scores and their gradients, and the panels of k^T, v^T, and v or k. */
-    plan->scratch = 2 * TILE * tokens + 2 * mla_panel_reals(d, tokens) + mla_panel_reals(tokens, d);
-    plan->flops = 4.0 * (double)mla_tensor_count(q) * (double)tokens;
+    plan->scratch = 2 * TILE * keys + 2 * mla_panel_reals(d, keys) + mla_panel_reals(keys, d);
+    plan->flops = 4.0 * (double)mla_tensor_count(q) * (double)keys;
 }
 
 /* One head of one image. */
 typedef struct head {
-    size_t tokens, d;
+    size_t queries, keys, d;
     const real *q, *k, *v, *dy;
     size_t q_stride, k_stride, v_stride, y_stride;
     real *y, *dq, *dk, *dv, *lse;
     size_t dq_stride, dk_stride, dv_stride;
-    real *p, *ds;                       /* (TILE, N) scratch */
+    real *p, *ds;                       /* (TILE, M) scratch */
     real *k_turned, *v_turned, *packed; /* panels of k^T, v^T, and of v (forward) or k (backward); scratch */
 } head;
 
@@ -53,10 +55,12 @@ static real *part(const mla_tensor *t, size_t image, size_t first) {
 }
 
 static head head_of(const mla_op_args *args, size_t image, size_t index) {
-    const size_t heads = ((const attributes *)args->attr)->heads, tokens = args->in[Q].shape[1];
+    const size_t heads = ((const attributes *)args->attr)->heads;
+    const size_t queries = args->in[Q].shape[1], keys = args->in[K].shape[1];
     const size_t d = args->in[Q].shape[2] / heads, first = index * d;
-    real *packed = args->scratch + 2 * TILE * tokens;
-    return (head){.tokens = tokens,
+    real *packed = args->scratch + 2 * TILE * keys;
+    return (head){.queries = queries,
+                  .keys = keys,
                   .d = d,
                   .q = part(&args->in[Q], image, first),
                   .k = part(&args->in[K], image, first),
@@ -73,20 +77,20 @@ static head head_of(const mla_op_args *args, size_t image, size_t index) {
                   .dq_stride = args->din[Q].stride,
                   .dk_stride = args->din[K].stride,
                   .dv_stride = args->din[V].stride,
-                  .lse = args->saved + (image * heads + index) * tokens,
+                  .lse = args->saved + (image * heads + index) * queries,
                   .p = args->scratch,
-                  .ds = args->scratch + TILE * tokens,
+                  .ds = args->scratch + TILE * keys,
                   .k_turned = packed,
-                  .v_turned = packed + mla_panel_reals(d, tokens),
-                  .packed = packed + 2 * mla_panel_reals(d, tokens)};
+                  .v_turned = packed + mla_panel_reals(d, keys),
+                  .packed = packed + 2 * mla_panel_reals(d, keys)};
 }
 
 static real scale_of(const head *h) { return (real)(1 / sqrt((double)h->d)); }
 
-/* out (rows, N) = x y^T with y packed. */
+/* out (rows, M) = x y^T with y packed. */
 static void times_packed(const head *h, real *out, const real *x, size_t stride, const real *packed, size_t rows) {
-    mla_panel_product(rows, h->tokens, h->d, mla_rows(x, stride), mla_panels_packed(packed, h->d), (mla_panel_start){0}, out,
-                      h->tokens);
+    mla_panel_product(rows, h->keys, h->d, mla_rows(x, stride), mla_panels_packed(packed, h->d), (mla_panel_start){0}, out,
+                      h->keys);
 }
 
 static void forward_tile(const head *h, size_t first, size_t rows) {
@@ -95,28 +99,28 @@ static void forward_tile(const head *h, size_t first, size_t rows) {
     real factor[TILE];
     times_packed(h, h->p, h->q + first * h->q_stride, h->q_stride, h->k_turned, rows);
     for (size_t i = 0; i < rows; i++) {
-        real *row = h->p + i * h->tokens;
-        const real largest = mla_vec_max(h->tokens, row);
-        const real sum = mla_vec_exp(h->tokens, row, row, scale, scale * largest);
+        real *row = h->p + i * h->keys;
+        const real largest = mla_vec_max(h->keys, row);
+        const real sum = mla_vec_exp(h->keys, row, row, scale, scale * largest);
         factor[i] = 1 / sum;
         h->lse[first + i] = scale * largest + (real)log((double)sum);
     }
-    mla_panel_product(rows, h->d, h->tokens, mla_rows(h->p, h->tokens), mla_panels_packed(h->packed, h->tokens),
+    mla_panel_product(rows, h->d, h->keys, mla_rows(h->p, h->keys), mla_panels_packed(h->packed, h->keys),
                       (mla_panel_start){0}, y, h->y_stride);
     for (size_t i = 0; i < rows; i++)
         for (size_t c = 0; c < h->d; c++) y[i * h->y_stride + c] *= factor[i];
 }
 
-/* sum (N, d) += a^T b, a (rows, N), b (rows, d); sum NULL: not wanted. */
+/* sum (M, d) += a^T b, a (rows, M), b (rows, d); sum NULL: not wanted. */
 static void add_outer(const head *h, real *sum, size_t sum_stride, const real *a, const real *b, size_t stride,
                       size_t rows) {
     if (sum)
-        mla_panel_product(h->tokens, h->d, rows, mla_columns_of(a, h->tokens), mla_panels_direct(b, stride),
+        mla_panel_product(h->keys, h->d, rows, mla_columns_of(a, h->keys), mla_panels_direct(b, stride),
                           (mla_panel_start){.add = sum, .add_row = sum_stride}, sum, sum_stride);
 }
 
 static void backward_tile(const head *h, size_t first, size_t rows) {
-    const size_t n = h->tokens;
+    const size_t n = h->keys;
     const real *dy = h->dy + first * h->y_stride, *y = h->y + first * h->y_stride, scale = scale_of(h);
     times_packed(h, h->p, h->q + first * h->q_stride, h->q_stride, h->k_turned, rows);
     times_packed(h, h->ds, dy, h->y_stride, h->v_turned, rows);
@@ -141,11 +145,11 @@ static void each_tile(mla_op_args *args, void (*run)(const head *h, size_t first
     for (size_t b = 0; b < args->in[Q].shape[0]; b++)
         for (size_t i = 0; i < heads; i++) {
             const head h = head_of(args, b, i);
-            mla_panel_pack(h.k_turned, h.d, h.tokens, h.k, 1, h.k_stride);
-            if (backward) mla_panel_pack(h.v_turned, h.d, h.tokens, h.v, 1, h.v_stride);
-            mla_panel_pack(h.packed, h.tokens, h.d, backward ? h.k : h.v, backward ? h.k_stride : h.v_stride, 1);
-            for (size_t first = 0; first < h.tokens; first += TILE)
-                run(&h, first, h.tokens - first < TILE ? h.tokens - first : TILE);
+            mla_panel_pack(h.k_turned, h.d, h.keys, h.k, 1, h.k_stride);
+            if (backward) mla_panel_pack(h.v_turned, h.d, h.keys, h.v, 1, h.v_stride);
+            mla_panel_pack(h.packed, h.keys, h.d, backward ? h.k : h.v, backward ? h.k_stride : h.v_stride, 1);
+            for (size_t first = 0; first < h.queries; first += TILE)
+                run(&h, first, h.queries - first < TILE ? h.queries - first : TILE);
         }
 }
 

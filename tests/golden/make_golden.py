@@ -51,6 +51,12 @@ operation has its inputs, output y, upstream gradient dy, and the gradient of ev
     op.cross_entropy.     logits (6,5) target (6), smoothing 0.1                     y (1)
     op.cross_entropy_soft.  logits (6,5) target_soft (6,5), no smoothing             y (1)
     op.patch_embed.       x (2,3,8,8) weight (6,3,2,2) bias (6)                      y (2,16,6)
+
+ops_other.safetensors, B = 2, h = 2 heads; the attentions N = 20 tokens, agents and pools a grid of 5 x 5
+    op.efficient. op.inline.  q k v (2,20,8)                                         y (2,20,8)
+    op.few_keys.              q (2,20,8), k v (2,3,8): softmax attention             y (2,20,8)
+    op.agent2. op.agent3.     q k v (2,25,8), 2 x 2 and 3 x 3 agents                 y (2,25,8)
+    op.grid_pool2. op.grid_pool3.  x (2,25,6)                             y (2,4,6) (2,9,6)
 The operations are written here a second time, plainly and from their definitions (reflections as
 matrices, attention as a matrix of weights), and not through the module that makes the models.
 """
@@ -85,7 +91,8 @@ MIRROR = dict(block=4, reflections=2, variance_angle=True, angle_max=math.pi / 2
               cross_head=2)
 
 # Of other kinds, where the file is to say more than the default.
-OPTIONS = dict(cosformer=dict(gate=True, eps=1e-3), performer=dict(performer=dict(features=6)), focused=dict(focused=dict(factor=3.0)))
+OPTIONS = dict(cosformer=dict(gate=True, eps=1e-3), performer=dict(performer=dict(features=6)),
+               focused=dict(focused=dict(factor=3.0)), agent=dict(agent=dict(side=2)))
 
 
 # ---- files --------------------------------------------------------------------------------------
@@ -266,6 +273,39 @@ def linear_attention(feature):
     return attention
 
 
+@per_head
+def efficient_attention(q, k, v):
+    """Shen et al., arXiv 1812.01243: rho_q(Q) (rho_k(K)' V), softmax over channels and over tokens."""
+    context = torch.softmax(k, 0).t() @ v
+    return torch.softmax(q, 1) @ context
+
+
+@per_head
+def inline_attention(q, k, v):
+    """Han et al., arXiv 2412.06590, equation 5: similarities less their mean over the keys, plus 1/N;
+    the similarity is q'k / (N sqrt d)."""
+    similarity = q @ k.t() / (len(k) * math.sqrt(q.shape[-1]))
+    return (similarity - similarity.mean(1, keepdim=True) + 1 / len(k)) @ v
+
+
+def pooling(side, out):
+    """-> (out^2, side^2): row k has 1 / |cell k| at the tokens of cell k."""
+    share = torch.zeros(out, side)
+    for i in range(out):
+        first, end = i * side // out, -(-(i + 1) * side // out)
+        share[i, first:end] = 1 / (end - first)
+    return torch.kron(share, share)
+
+
+def agent_attention(agents):
+    """Han et al., arXiv 2312.08874, equation 3 without biases: softmax(Q A') softmax(A K') V."""
+    def attention(q, k, v):
+        a = pooling(5, agents) @ q
+        gathered = softmax_attention(a, k, v)
+        return softmax_attention(q, a, gathered)
+    return attention
+
+
 def variance_angle(q, k, a, c):
     """-> (y_q, y_k): channels (2i, 2i+1) turn by the angle of pair i of the image."""
     turned = []
@@ -318,6 +358,18 @@ def adder(out, numbers):
         out.update({f'{stem}d{key}': stored(dy) for key, dy in zip(results, upstream)})
         out.update({f'{stem}d{key}': stored(t.grad) for key, t in inputs.items() if key not in fixed})
     return add
+
+
+def ops_other_file():
+    n, out = Numbers('ops_other'), {}
+    add = adder(out, n)
+    add('efficient', efficient_attention, q=n(2, 20, 8), k=n(2, 20, 8), v=n(2, 20, 8))
+    add('inline', inline_attention, q=n(2, 20, 8), k=n(2, 20, 8, mean=1.0), v=n(2, 20, 8, mean=-1.0))
+    add('few_keys', softmax_attention, q=n(2, 20, 8), k=n(2, 3, 8), v=n(2, 3, 8))
+    for agents in (2, 3):
+        add(f'agent{agents}', agent_attention(agents), q=n(2, 25, 8), k=n(2, 25, 8), v=n(2, 25, 8))
+        add(f'grid_pool{agents}', lambda x, out=agents: pooling(5, out) @ x, x=n(2, 25, 6))
+    return out, {}
 
 
 def ops_file():
@@ -395,7 +447,7 @@ def main():
     torch.set_num_threads(1)
     makers = {f'{family}_{kind}': lambda f=family, k=kind: model_file(f, k)
               for family in SHAPES for kind in mirrorla.ATTENTION}
-    makers.update(optim=optim_file, ops=ops_file, kinds=kinds_file, positions=positions_file)
+    makers.update(optim=optim_file, ops=ops_file, ops_other=ops_other_file, kinds=kinds_file, positions=positions_file)
     failed = 0
     for name, make in makers.items():
         path, made = os.path.join(HERE, name + '.safetensors'), make()

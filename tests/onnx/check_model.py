@@ -31,7 +31,8 @@ def check(path):
 
 
 def expose(source, target):
-    """Softmax: the matrix as `share`; linear kinds: the features as `fq` (B, h, N, d) and `fk` (B, h, d, N)."""
+    """Softmax: the matrix as `share`; linear kinds: the features as `fq` (B, h, N, d) and `fk` (B, h, d, N).  All: what
+    attention makes of its values, `mixed` and `values` (B, N, C)."""
     model = onnx.load(source)
     graph = model.graph
     maker = {name: node for node in graph.node for name in node.output}
@@ -45,6 +46,10 @@ def expose(source, target):
                 found['fq'] = over.input[0]
                 found['fk'] = maker[maker[over.input[1]].input[0]].input[0]
                 assert maker[under.input[0]].input[0] == found['fq']
+        if node.op_type == 'Split' and '.attn/' in node.name:
+            found['values'] = node.output[-1]
+        if node.op_type == 'MatMul' and '.attn.proj/' in node.name:
+            found['mixed'] = node.input[0]
     info = {v.name: v for v in graph.value_info}
     for name, value in found.items():
         graph.node.append(onnx.helper.make_node('Identity', [value], [name]))

@@ -87,6 +87,22 @@ function mapOf(parts, exposed, count) {
   return map;
 }
 
+// How far the map's weighted sum of values is from the mean over the tokens of what attention made of them.
+function mixingOf(parts, count) {
+  const [tokens, channels] = parts.values.shape;
+  let most = 0;
+  for (let b = 0; b < count; b++)
+    for (let c = 0; c < channels; c++) {
+      let sum = 0;
+      for (let m = 0; m < tokens; m++) {
+        const i = b * tokens + m;
+        sum += parts.attention.data[i] * parts.values.data[i * channels + c] - parts.mixed.data[i * channels + c] / tokens;
+      }
+      if (!(Math.abs(sum) <= most)) most = Math.abs(sum); // NaN too
+    }
+  return most;
+}
+
 async function compare(job) {
   const bytes = readFileSync(job.model);
   const metadata = readMetadata(bytes), model = describe(metadata);
@@ -115,6 +131,7 @@ async function compare(job) {
     const sums = Array.from({ length: job.count },
       (_, b) => data.slice(b * tokens, (b + 1) * tokens).reduce((x, y) => x + y, 0));
     result.sums = [Math.min(...sums), Math.max(...sums)];
+    if (all.mixed) result.mixing = mixingOf(all, few);
     if (job.exposed) result.map = difference(mapOf(all, job.exposed, few), data, few * tokens);
   }
   await session.release();

@@ -21,6 +21,8 @@ PROGRAM = os.path.abspath(os.environ.get('MLA_PROGRAM') or os.path.join(SOURCE, 
 TIMEOUT_S = 240
 
 # Sixteen pixels, two by two cells, four tokens: an epoch of it takes milliseconds.
+# of attention
+KINDS = ('softmax', 'elu1', 'relu', 'performer', 'cosformer', 'efficient', 'focused', 'pola', 'inline', 'agent', 'mirror')
 TINY = """\
 model: {family: vit, patch: 8, dims: [16], depths: [1], heads: [2], mlp_ratio: 2, attention: {kind: mirror, dwconv: 0}}
 data: {set: twins, size: 16, twins: {grid: 2, train: 100, test: 40}}

@@ -44,7 +44,7 @@ class Commands(support.Case):
             one = self.run_program('config', key).out
             self.assertIn(key + ': ', one)
             self.assertIn('default', one)
-        self.assertIn('softmax, relu, elu1, ', self.run_program('config', 'model.attention.kind').out)
+        self.assertIn('softmax, elu1, relu, ', self.run_program('config', 'model.attention.kind').out)
         section = self.run_program('config', 'optim').out
         self.assertIn('optim.betas', section)
         self.assertNotIn('train.batch', section)

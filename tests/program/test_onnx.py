@@ -31,6 +31,13 @@ ATTENTIONS = {
     'focused': '{kind: focused, dwconv: 3, eps: 1e-4}',
     'focused, factor 2.5, gate': '{kind: focused, dwconv: 3, eps: 1e-4, gate: true, focused: {factor: 2.5}}',
     'pola': '{kind: pola, dwconv: 3, eps: 1e-4}',
+    'efficient, dwconv 5': '{kind: efficient, dwconv: 5}',
+    'efficient, qkv_bias false': '{kind: efficient, dwconv: 0, qkv_bias: false}',
+    'inline, dwconv 3': '{kind: inline, dwconv: 3}',
+    'inline, dwconv 0': '{kind: inline, dwconv: 0}',
+    'agent': '{kind: agent, dwconv: 3}',
+    'agent, 3 x 3': '{kind: agent, dwconv: 0, agent: {side: 3}}',
+    'agent, one': '{kind: agent, dwconv: 0, agent: {side: 1}}',
     'mirror': '{kind: mirror, dwconv: 5}',
     'mirror, qkv_bias false': '{kind: mirror, dwconv: 3, qkv_bias: false}',
     'mirror, whole heads, 3 reflections': '{kind: mirror, dwconv: 0, mirror: {block: 0, reflections: 3}}',
@@ -150,6 +157,23 @@ class Onnx(support.Case):
                 self.assertLess(most, 1 + 1e-5)
                 if kind in ('softmax', 'elu1'):
                     self.assertGreater(least, 1 - 1e-5 - 2 * floor)
+
+    def test_attention_map_of_one_head(self):
+        """Where there is one head and no convolution, the map weights the values to the mean of what attention puts out."""
+        images, jobs, kinds = self.images(), [], ('softmax', 'efficient', 'inline', 'agent')
+        shape = 'family: vit, patch: 8, dims: [12], depths: [2], heads: [1], mlp_ratio: 2'
+        for i, kind in enumerate(kinds):
+            text = config(shape, f'{{kind: {kind}, dwconv: 0, agent: {{side: 3}}}}')
+            job = self.job(i, self.trained(kind, text), images, '--attention')
+            self.tool(python_with_onnx(), os.path.join(ONNX_TESTS, 'check_model.py'), '--expose', job['model'], 'exposed.onnx')
+            jobs.append(dict(job, model=f'mixing-{i}.onnx'))
+            os.rename(self.path('exposed.onnx'), self.path(f'mixing-{i}.onnx'))
+        for kind, result in zip(kinds, self.compare(jobs)):
+            with self.subTest(kind):
+                self.assertEqual(result['tokens'], 16)
+                self.assertLess(result['mixing'], 1e-5)
+                for total in result['sums']:
+                    self.assertAlmostEqual(total, 1, delta=1e-5)
 
     def test_metadata(self):
         """The same keys and values as in the safetensors export."""

@@ -257,7 +257,7 @@ class Predict(support.Case):
     def test_one_picture_of_all(self):
         images = self.write_images(3)
         sizes = {}
-        for kind in ('mirror', 'softmax', 'relu', 'elu1'):
+        for kind in ('mirror', 'softmax', 'relu', 'agent', 'pola', 'elu1'):
             checkpoint = self.model(kind)
             want = self.predict(checkpoint, *images)
             self.assertEqual(self.predict(checkpoint, *images, '--attention', 'all.png'), want)

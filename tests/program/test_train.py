@@ -12,9 +12,7 @@ import tarfile
 import zlib
 
 import support
-from support import CIFAR, PYRAMID, TINY, Safetensors, make_cifar, read_checkpoint, read_lines, summary
-
-KINDS = ('softmax', 'relu', 'elu1', 'performer', 'cosformer', 'focused', 'pola', 'mirror')
+from support import CIFAR, KINDS, PYRAMID, TINY, Safetensors, make_cifar, read_checkpoint, read_lines, summary
 
 
 class Train(support.Case):
@@ -141,7 +139,8 @@ class Train(support.Case):
                 with self.subTest(family=family, kind=kind):
                     run = family + kind
                     result = self.train(family + '.yaml', out=run,
-                                        set=[f'model.attention.kind={kind}', 'data.twins.train=40', 'train.batch=16'])
+                                        set=[f'model.attention.kind={kind}', 'model.attention.agent.side=2',
+                                             'data.twins.train=40', 'train.batch=16'])
                     _, ends = self.check_log(run, 40, 16, 2, 40)
                     self.check_hash(run, result, ends)
                     self.assertIn(f'{family}, {kind} attention', result.err)
