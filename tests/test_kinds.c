@@ -63,7 +63,7 @@ START_TEST(features_make_the_core) {
 }
 END_TEST
 
-/* The more random features the performer has, the nearer it is to softmax attention (arXiv 2009.14794, figure 2). */
+/* The more random features the performer has, the nearer it is to softmax attention. */
 START_TEST(performer_estimates_softmax) {
     double error[2];
     for (int i = 0; i < 2; i++) {
