@@ -128,7 +128,8 @@ typedef struct kind_row {
     value (*core)(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received);
     /* Linear kinds: qk (B, N, 2C) -> features of q and of k, (B, N, h D) each. */
     void (*features)(const mla_onnx_builder *b, const mla_attention *layer, value qk, value features[2]);
-    bool paired; /* they are of twice as many heads, two for the two halves of v */
+    bool paired;   /* they are of twice as many heads, two for the two halves of v */
+    bool no_floor; /* of the denominator */
 } kind_row;
 static const kind_row *kind_of(const mla_attention *layer);
 
@@ -157,7 +158,8 @@ static value linear_core(const mla_onnx_builder *b, const mla_attention *layer, 
     const value v = by_head(g, heads, half[1], false);
     const value state = mla_onnx_binary(g, "Mul", mla_onnx_matmul(g, fk, v), share);
     const value total = mla_onnx_mean(g, fk, 1, (int64_t[]){3}, true);
-    const value den = mla_onnx_binary(g, "Add", mla_onnx_matmul(g, fq, total), mla_onnx_scalar(g, layer->spec.eps));
+    const value den =
+        mla_onnx_binary(g, "Add", mla_onnx_matmul(g, fq, total), mla_onnx_scalar(g, kind->no_floor ? 0 : layer->spec.eps));
     if (received) {
         const value query = mla_onnx_mean(g, mla_onnx_binary(g, "Div", fq, den), 1, (int64_t[]){2}, true);
         *received = over_heads(g, mla_onnx_binary(g, "Mul", mla_onnx_matmul(g, query, fk), share));
@@ -166,14 +168,14 @@ static value linear_core(const mla_onnx_builder *b, const mla_attention *layer, 
 }
 
 static const kind_row kinds[] = {
-    [MLA_ATTENTION_SOFTMAX] = {softmax_core, NULL, false},
-    [MLA_ATTENTION_RELU] = {linear_core, relu_features, false},
-    [MLA_ATTENTION_ELU1] = {linear_core, elu1_features, false},
-    [MLA_ATTENTION_PERFORMER] = {linear_core, mla_onnx_performer, false},
-    [MLA_ATTENTION_COSFORMER] = {linear_core, mla_onnx_cosformer, false},
-    [MLA_ATTENTION_FOCUSED] = {linear_core, mla_onnx_focused, false},
-    [MLA_ATTENTION_POLA] = {linear_core, mla_onnx_pola, true},
-    [MLA_ATTENTION_MIRROR] = {linear_core, mirror, false},
+    [MLA_ATTENTION_SOFTMAX] = {softmax_core, NULL, false, false},
+    [MLA_ATTENTION_RELU] = {linear_core, relu_features, false, false},
+    [MLA_ATTENTION_ELU1] = {linear_core, elu1_features, false, false},
+    [MLA_ATTENTION_PERFORMER] = {linear_core, mla_onnx_performer, false, true},
+    [MLA_ATTENTION_COSFORMER] = {linear_core, mla_onnx_cosformer, false, false},
+    [MLA_ATTENTION_FOCUSED] = {linear_core, mla_onnx_focused, false, false},
+    [MLA_ATTENTION_POLA] = {linear_core, mla_onnx_pola, true, false},
+    [MLA_ATTENTION_MIRROR] = {linear_core, mirror, false, false},
 };
 
 bool mla_onnx_attention_known(mla_attention_kind kind) {
