@@ -37,14 +37,13 @@ static void elu1_features(const mla_attention *layer, mla_tape *tape, mla_var qk
 
 /* ---- kinds whose feature maps are operations of their own */
 
-/* Linear attention of what `features` gives, with `heads` heads. */
-static mla_var given_core(const mla_attention *layer, mla_tape *tape, mla_var qkv, size_t heads,
+/* Linear attention of what `features` gives, with `heads` heads and the floor `eps`. */
+static mla_var given_core(const mla_attention *layer, mla_tape *tape, mla_var qkv, size_t heads, double eps,
                           void (*features)(const mla_attention *layer, mla_tape *tape, mla_var qkv, mla_var *fq,
                                            mla_var *fk)) {
     mla_var fq, fk;
     features(layer, tape, qkv, &fq, &fk);
-    return mla_linear_attention(tape, fq, fk, mla_attention_third(layer, tape, qkv, 2), heads, MLA_FEATURE_GIVEN,
-                                layer->spec.eps);
+    return mla_linear_attention(tape, fq, fk, mla_attention_third(layer, tape, qkv, 2), heads, MLA_FEATURE_GIVEN, eps);
 }
 
 /* As many as the estimate of softmax needs for a given error, m = d ln d (arXiv 2009.14794, theorem 4). */
@@ -62,8 +61,10 @@ static void performer_features(const mla_attention *layer, mla_tape *tape, mla_v
     *fk = mla_positive_features(tape, mla_attention_third(layer, tape, qkv, 1), w, layer->heads, false);
 }
 
+/* Without a floor: no feature is below 1e-6 / sqrt(m), and once the largest exponents are taken off, the denominator is
+ * small by itself (1e-7 for ordinary q and k), so that a floor would take most of the output away. */
 static mla_var performer_core(const mla_attention *layer, mla_tape *tape, mla_var qkv) {
-    return given_core(layer, tape, qkv, layer->heads, performer_features);
+    return given_core(layer, tape, qkv, layer->heads, 0, performer_features);
 }
 
 static void cosformer_features(const mla_attention *layer, mla_tape *tape, mla_var qkv, mla_var *fq, mla_var *fk) {
@@ -72,7 +73,7 @@ static void cosformer_features(const mla_attention *layer, mla_tape *tape, mla_v
 }
 
 static mla_var cosformer_core(const mla_attention *layer, mla_tape *tape, mla_var qkv) {
-    return given_core(layer, tape, qkv, layer->heads, cosformer_features);
+    return given_core(layer, tape, qkv, layer->heads, layer->spec.eps, cosformer_features);
 }
 
 /* q (0) or k (1) over the learned scale that both share. */
@@ -96,7 +97,7 @@ static void focused_features(const mla_attention *layer, mla_tape *tape, mla_var
 }
 
 static mla_var focused_core(const mla_attention *layer, mla_tape *tape, mla_var qkv) {
-    return given_core(layer, tape, qkv, layer->heads, focused_features);
+    return given_core(layer, tape, qkv, layer->heads, layer->spec.eps, focused_features);
 }
 
 static void pola_declare(mla_attention *layer, mla_params *params, const char *prefix) {
@@ -112,7 +113,7 @@ static void pola_features(const mla_attention *layer, mla_tape *tape, mla_var qk
 
 /* Each head is two, one for each half of its v. */
 static mla_var pola_core(const mla_attention *layer, mla_tape *tape, mla_var qkv) {
-    return given_core(layer, tape, qkv, 2 * layer->heads, pola_features);
+    return given_core(layer, tape, qkv, 2 * layer->heads, layer->spec.eps, pola_features);
 }
 
 const mla_attention_row mla_attention_softmax = {.core = softmax_core};

@@ -39,8 +39,8 @@ typedef struct mla_agent_spec {
 typedef struct mla_attention_spec {
     int dwconv; /* side of the depthwise convolution of v on the token grid, odd; 0 = off; linear kinds only */
     bool qkv_bias;
-    double eps;             /* floor of the linear-attention denominator, a fraction of the token mean */
-    bool gate;              /* the output times a linear map of the input; linear kinds only, pola always has it */
+    double eps; /* floor of the linear-attention denominator, a fraction of the token mean; none for the performer */
+    bool gate;  /* the output times a linear map of the input; linear kinds only, pola always has it */
     int performer_features; /* random features of a head; 0 = d ln d, rounded down */
     double focused_factor;  /* power of the focused kind */
     mla_agent_spec agent;

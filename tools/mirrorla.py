@@ -227,6 +227,7 @@ class PerformerAttention(LinearAttention):
         d, m = self.width, options['performer']['features']
         m = max(1, int(d * math.log(d))) if m == 'auto' else m
         self.register_buffer('projection_matrix', orthogonal_rows(m, d))
+        self.eps = 0.0                  # no feature is zero, and all are small: a floor would take the output away
 
     def features(self, qk):
         x = qk.unflatten(-1, (self.heads, self.width)) * self.width ** -0.25           # (B, N, 2, h, d)

@@ -58,9 +58,12 @@ static bool read_kind(int *out, const char *text, const char *command, const cha
             *out = kind;
             return true;
         }
-    char allowed[MLA_CONFIG_ALLOWED_BYTES];
-    mla_config_allowed(mla_config_key_find("model.attention.kind"), allowed);
-    mla_cli_usage(command, "%s: there is no attention kind '%s': expected %s", option, text, strstr(allowed, "of "));
+    char names[MLA_CONFIG_ALLOWED_BYTES];
+    int used = 0;
+    for (int kind = 0; kind < MLA_ATTENTION_KINDS && used < (int)sizeof names; kind++)
+        used += snprintf(names + used, sizeof names - (size_t)used, "%s%s", kind ? ", " : "",
+                         mla_attention_kind_name((mla_attention_kind)kind));
+    mla_cli_usage(command, "%s: there is no attention kind '%s': expected one of %s", option, text, names);
     return false;
 }
 

@@ -62,7 +62,7 @@ const mla_config_key mla_config_keys[] = {
         "side of the depthwise convolution of v, odd; 0 = off; unused by softmax"),
     BOOL("model.attention.qkv_bias", model.attention.qkv_bias, "true", "bias of the q, k, v projection"),
     DOUBLE("model.attention.eps", model.attention.eps, 1e-30, 1, "1e-6",
-           "floor of the linear denominator, a fraction of its token mean"),
+           "floor of the linear denominator, a fraction of its token mean; the performer has none"),
     BOOL("model.attention.gate", model.attention.gate, "false",
          "multiply the output by a linear map of the input; unused by softmax, and pola always does"),
     INT("model.attention.performer.features", model.attention.performer_features, 1, 65536, "auto",

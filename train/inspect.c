@@ -39,7 +39,7 @@ static mla_status list_operations(mla_inspection *x, const mla_tape *tape, mla_e
         for (int k = 0; k < MLA_MAX_INPUTS; k++) {
             const int param = info.reads[k];
             if (param < 0 || counted[param]) continue;
-            o->parameters += params->entry[param].count;
+            if (!params->entry[param].fixed) o->parameters += params->entry[param].count;
             counted[param] = true;
         }
     }

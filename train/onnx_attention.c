@@ -111,7 +111,8 @@ typedef struct kind_row {
     value (*core)(const mla_onnx_builder *b, const mla_attention *layer, value qkv, value *received);
     /* Linear kinds: qk (B, N, 2C) -> features of q and of k, (B, N, h D) each. */
     void (*features)(const mla_onnx_builder *b, const mla_attention *layer, value qk, value features[2]);
-    bool paired; /* they are of twice as many heads, two for the two halves of v */
+    bool paired;   /* they are of twice as many heads, two for the two halves of v */
+    bool no_floor; /* of the denominator */
 } kind_row;
 static const kind_row *kind_of(const mla_attention *layer);
 
@@ -228,7 +229,8 @@ static value linear_core(const mla_onnx_builder *b, const mla_attention *layer, 
     const value v = by_head(g, layer, half[1], false);
     const value state = mla_onnx_binary(g, "Mul", mla_onnx_matmul(g, fk, v), share);
     const value total = mla_onnx_mean(g, fk, 1, (int64_t[]){3}, true);
-    const value den = mla_onnx_binary(g, "Add", mla_onnx_matmul(g, fq, total), mla_onnx_scalar(g, layer->spec.eps));
+    const value den = mla_onnx_binary(g, "Add", mla_onnx_matmul(g, fq, total),
+                                      mla_onnx_scalar(g, kind_of(layer)->no_floor ? 0 : layer->spec.eps));
     if (received) {
         const value query = mla_onnx_mean(g, mla_onnx_binary(g, "Div", fq, den), 1, (int64_t[]){2}, true);
         *received = over_heads(g, mla_onnx_binary(g, "Mul", mla_onnx_matmul(g, query, fk), share));
@@ -237,17 +239,17 @@ static value linear_core(const mla_onnx_builder *b, const mla_attention *layer, 
 }
 
 static const kind_row kinds[] = {
-    [MLA_ATTENTION_SOFTMAX] = {softmax_core, NULL, false},
-    [MLA_ATTENTION_ELU1] = {linear_core, elu1_features, false},
-    [MLA_ATTENTION_RELU] = {linear_core, relu_features, false},
-    [MLA_ATTENTION_PERFORMER] = {linear_core, mla_onnx_performer, false},
-    [MLA_ATTENTION_COSFORMER] = {linear_core, mla_onnx_cosformer, false},
-    [MLA_ATTENTION_EFFICIENT] = {efficient_core, NULL, false},
-    [MLA_ATTENTION_FOCUSED] = {linear_core, mla_onnx_focused, false},
-    [MLA_ATTENTION_POLA] = {linear_core, mla_onnx_pola, true},
-    [MLA_ATTENTION_INLINE] = {injective_core, NULL, false},
-    [MLA_ATTENTION_AGENT] = {agent_core, NULL, false},
-    [MLA_ATTENTION_MIRROR] = {linear_core, mirror, false},
+    [MLA_ATTENTION_SOFTMAX] = {.core = softmax_core},
+    [MLA_ATTENTION_ELU1] = {.core = linear_core, .features = elu1_features},
+    [MLA_ATTENTION_RELU] = {.core = linear_core, .features = relu_features},
+    [MLA_ATTENTION_PERFORMER] = {.core = linear_core, .features = mla_onnx_performer, .no_floor = true},
+    [MLA_ATTENTION_COSFORMER] = {.core = linear_core, .features = mla_onnx_cosformer},
+    [MLA_ATTENTION_EFFICIENT] = {.core = efficient_core},
+    [MLA_ATTENTION_FOCUSED] = {.core = linear_core, .features = mla_onnx_focused},
+    [MLA_ATTENTION_POLA] = {.core = linear_core, .features = mla_onnx_pola, .paired = true},
+    [MLA_ATTENTION_INLINE] = {.core = injective_core},
+    [MLA_ATTENTION_AGENT] = {.core = agent_core},
+    [MLA_ATTENTION_MIRROR] = {.core = linear_core, .features = mirror},
 };
 
 bool mla_onnx_attention_known(mla_attention_kind kind) {

@@ -1,5 +1,5 @@
-/* cosine_features: the feature map of cosFormer (Qin et al., arXiv 2202.08791, section 3.3), for all tokens of an image in
- * raster order, positions 1 .. N and M = N.  Per head, with r = relu(x):
+/* cosine_features: the feature map of cosFormer (Qin et al., arXiv 2202.08791), for all tokens of an image in raster order,
+ * positions 1 .. N and M = N.  Per head, with r = relu(x):
  *
  *   f_n = [r cos t_n, r sin t_n],   t_n = pi n / (2 N)
  *

@@ -1,5 +1,5 @@
-/* focused_features: the focusing map of FLatten (Han et al., arXiv 2308.00442, section 4.1): an elementwise power that
- * keeps the norm.  Per token and head, with r = relu(x) + 1e-6 and w = r^p:
+/* focused_features: the focusing map of FLatten (Han et al., arXiv 2308.00442): an elementwise power that keeps the norm.
+ * Per token and head, with r = relu(x) + 1e-6 and w = r^p:
  *
  *   f = w |r| / |w|
  *

@@ -1,6 +1,6 @@
-/* polar_features: positive and negative halves with a learned power, of PolaFormer (Meng et al., arXiv 2501.15061,
- * section 3.2).  Per channel, with p = 1 + 4 sigmoid(s), x+ = relu(x)^p and x- = relu(-x)^p.  A head becomes two, for the
- * two halves of its v:
+/* polar_features: positive and negative halves with a learned power, of PolaFormer (Meng et al., arXiv 2501.15061).
+ * Per channel, with p = 1 + 4 sigmoid(s), x+ = relu(x)^p and x- = relu(-x)^p.  A head becomes two, for the two halves of
+ * its v:
  *
  *   f = [x+, x-], [x+, x-]      or crossed:      f = [x+, x-], [x-, x+]      (d each)
  *
