@@ -134,7 +134,7 @@ static void say_mixing(words *w, const mla_augment_config *a) {
         say(w, ", cutmix with sides of %g to %g", a->cutmix_minmax[0], a->cutmix_minmax[1]);
     else if (a->cutmix > 0)
         say(w, ", cutmix %g", a->cutmix);
-    if (a->mixup_off_epoch) say(w, " up to epoch %d", a->mixup_off_epoch);
+    if (a->mixup_off_epoch) say(w, " for %d epochs", a->mixup_off_epoch);
 }
 
 void mla_augment_describe(const mla_augment_config *a, char out[MLA_AUGMENT_TEXT_BYTES]) {

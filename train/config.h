@@ -80,7 +80,7 @@ typedef struct mla_augment_config { /* train/augment.h, train/mix.h */
     double cutmix_minmax[2];               /* sides of the box over the image's; 0, 0: drawn from cutmix */
     double mixup_prob, mixup_switch_prob;  /* of mixing at all; of CutMix where both are on */
     mla_mix_mode mixup_mode;
-    int mixup_off_epoch; /* no mixing from this epoch on, counted from 0; 0 = never off */
+    int mixup_off_epoch; /* mixing ends after so many epochs; 0 = never */
     int aug_repeats;     /* times an image stands in a batch, differently augmented */
 } mla_augment_config;
 

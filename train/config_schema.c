@@ -121,7 +121,7 @@ const mla_config_key mla_config_keys[] = {
     ENUM("augment.mixup_mode", augment.mixup_mode, mix_names, "batch",
          "what shares a draw of mixing: the batch, a pair of images, nobody (elem)"),
     INT("augment.mixup_off_epoch", augment.mixup_off_epoch, 0, 1000000, "0",
-        "no mixing from this epoch on, counted from 0; 0 = never off"),
+        "Mixup and CutMix end after so many epochs; 0 = never"),
     INT("augment.aug_repeats", augment.aug_repeats, 0, 100, "1",
         "times an image stands in a batch, each differently augmented; 0 and 1 = once"),
     INT(RANDAUG "n", augment.randaug.n, 0, 100, "0", "operations drawn for an image; 0 = off, usually 2"),

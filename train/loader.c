@@ -5,12 +5,19 @@
 
 enum { REPEAT_BIT = 40 }; /* samples are numbered below 2^32; the first of an image's repeats keeps the sample's name */
 
+static uint64_t repeats_of(const mla_loader *l) {
+    return l->augment && l->augment->aug_repeats > 1 ? (uint64_t)l->augment->aug_repeats : 1;
+}
+
+uint64_t mla_loader_sample(const mla_loader *l, uint64_t place) {
+    const uint64_t at = (l->first + place) / repeats_of(l);
+    return l->order ? l->order[at] : at;
+}
+
 /* Image `place` of the batch or set, before mixing. */
 static mla_status read_one(const mla_loader *l, uint64_t place, real *out, int *label, uint64_t *name, uint8_t *pixels,
                            mla_error *error) {
-    const uint64_t repeats = l->augment && l->augment->aug_repeats > 1 ? (uint64_t)l->augment->aug_repeats : 1;
-    const uint64_t at = (l->first + place) / repeats, repeat = (l->first + place) % repeats;
-    const uint64_t sample = l->order ? l->order[at] : at;
+    const uint64_t sample = mla_loader_sample(l, place), repeat = (l->first + place) % repeats_of(l);
     const int side = mla_dataset_get_info(l->dataset)->size;
     const mla_status status = mla_dataset_read(l->dataset, sample, l->epoch, pixels, label, error);
     if (status != MLA_OK) return status;

@@ -15,6 +15,9 @@ typedef struct mla_loader {
     uint64_t seed, epoch;
 } mla_loader;
 
+/* Which image of the data set image `place` of the source is. */
+uint64_t mla_loader_sample(const mla_loader *loader, uint64_t place);
+
 /* A source that reads through `loader`, which the caller keeps. */
 mla_image_source mla_loader_source(mla_loader *loader);
 
