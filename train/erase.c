@@ -8,13 +8,24 @@ enum { TRIES = 10 };
 
 static double between(mla_rng *rng, double low, double high) { return low + (high - low) * mla_rng_uniform(rng); }
 
+/* Normal numbers in pairs (Box-Muller): twice as many from a pair of uniform ones as mla_rng_normal gives. */
+static void fill_with_noise(real *row, size_t count, mla_rng *rng) {
+    for (size_t x = 0; x < count; x += 2) {
+        const double radius = sqrt(-2 * log1p(-mla_rng_uniform(rng))),
+                     angle = 6.283185307179586476925 * mla_rng_uniform(rng);
+        row[x] = (real)(radius * cos(angle));
+        if (x + 1 < count) row[x + 1] = (real)(radius * sin(angle));
+    }
+}
+
 static void fill(real *image, size_t size, size_t top, size_t left, size_t height, size_t width, mla_erase_mode mode,
                  mla_rng *rng) {
     for (size_t c = 0; c < 3; c++) {
         const real colour = mode == MLA_ERASE_RAND ? (real)mla_rng_normal(rng) : 0;
         for (size_t y = top; y < top + height; y++) {
             real *row = image + (c * size + y) * size + left;
-            for (size_t x = 0; x < width; x++) row[x] = mode == MLA_ERASE_PIXEL ? (real)mla_rng_normal(rng) : colour;
+            for (size_t x = 0; x < width; x++) row[x] = colour;
+            if (mode == MLA_ERASE_PIXEL) fill_with_noise(row, width, rng);
         }
     }
 }

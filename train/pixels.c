@@ -55,23 +55,30 @@ void mla_pixels_equalize(mla_pixels *p) {
     }
 }
 
+/* The loops below hold what they need of *p: stores of bytes may change anything the compiler does not know. */
 void mla_pixels_invert(mla_pixels *p) {
-    for (size_t i = 0; i < 3 * plane_of(p); i++) p->now[i] = (uint8_t)(255 - p->now[i]);
+    const size_t count = 3 * plane_of(p);
+    uint8_t *pixels = p->now;
+    for (size_t i = 0; i < count; i++) pixels[i] = (uint8_t)(255 - pixels[i]);
 }
 
 void mla_pixels_posterize(mla_pixels *p, int bits) {
     const uint8_t mask = bits <= 0 ? 0 : bits >= 8 ? 255 : (uint8_t)(255u << (8 - bits));
-    for (size_t i = 0; i < 3 * plane_of(p); i++) p->now[i] &= mask;
+    const size_t count = 3 * plane_of(p);
+    uint8_t *pixels = p->now;
+    for (size_t i = 0; i < count; i++) pixels[i] &= mask;
 }
 
 void mla_pixels_solarize(mla_pixels *p, int threshold) {
-    for (size_t i = 0; i < 3 * plane_of(p); i++)
-        if (p->now[i] >= threshold) p->now[i] = (uint8_t)(255 - p->now[i]);
+    const size_t count = 3 * plane_of(p);
+    uint8_t *pixels = p->now;
+    for (size_t i = 0; i < count; i++) pixels[i] = pixels[i] >= threshold ? (uint8_t)(255 - pixels[i]) : pixels[i];
 }
 
 void mla_pixels_solarize_add(mla_pixels *p, int add) {
-    for (size_t i = 0; i < 3 * plane_of(p); i++)
-        if (p->now[i] < 128) p->now[i] = to_byte(p->now[i] + add);
+    const size_t count = 3 * plane_of(p);
+    uint8_t *pixels = p->now;
+    for (size_t i = 0; i < count; i++) pixels[i] = pixels[i] < 128 ? to_byte(pixels[i] + add) : pixels[i];
 }
 
 /* ---- blends: base + factor (value - base) in single precision, cut to a whole number */
@@ -82,26 +89,30 @@ static uint8_t blend(int base, int value, float factor) {
 }
 
 /* PIL's convert("L"): ITU-R 601 weights in 16 bits. */
-static int grey(const uint8_t *pixels, size_t i, size_t plane) {
-    return (int)((pixels[i] * 19595u + pixels[plane + i] * 38470u + pixels[2 * plane + i] * 7471u + 0x8000u) >> 16);
-}
+static int grey(uint8_t r, uint8_t g, uint8_t b) { return (int)((r * 19595u + g * 38470u + b * 7471u + 0x8000u) >> 16); }
 
 void mla_pixels_color(mla_pixels *p, double factor) {
     const size_t plane = plane_of(p);
+    uint8_t *restrict red = p->now, *restrict green = red + plane, *restrict blue = green + plane;
     for (size_t i = 0; i < plane; i++) {
-        const int base = grey(p->now, i, plane);
-        for (size_t c = 0; c < 3; c++) p->now[c * plane + i] = blend(base, p->now[c * plane + i], (float)factor);
+        const int base = grey(red[i], green[i], blue[i]);
+        red[i] = blend(base, red[i], (float)factor);
+        green[i] = blend(base, green[i], (float)factor);
+        blue[i] = blend(base, blue[i], (float)factor);
     }
 }
 
 static void blend_all(mla_pixels *p, int base, double factor) {
-    for (size_t i = 0; i < 3 * plane_of(p); i++) p->now[i] = blend(base, p->now[i], (float)factor);
+    const size_t count = 3 * plane_of(p);
+    uint8_t *pixels = p->now;
+    for (size_t i = 0; i < count; i++) pixels[i] = blend(base, pixels[i], (float)factor);
 }
 
 void mla_pixels_contrast(mla_pixels *p, double factor) {
     const size_t plane = plane_of(p);
     uint64_t sum = 0;
-    for (size_t i = 0; i < plane; i++) sum += (uint64_t)grey(p->now, i, plane);
+    const uint8_t *red = p->now, *green = red + plane, *blue = green + plane;
+    for (size_t i = 0; i < plane; i++) sum += (uint64_t)grey(red[i], green[i], blue[i]);
     blend_all(p, (int)((double)sum / (double)plane + 0.5), factor);
 }
 
@@ -123,8 +134,10 @@ static void smooth(uint8_t *restrict out, const uint8_t *restrict in, size_t siz
 void mla_pixels_sharpness(mla_pixels *p, double factor) {
     const size_t plane = plane_of(p);
     for (size_t c = 0; c < 3; c++) {
-        smooth(p->spare + c * plane, p->now + c * plane, (size_t)p->size);
-        for (size_t i = c * plane; i < (c + 1) * plane; i++) p->spare[i] = blend(p->spare[i], p->now[i], (float)factor);
+        const uint8_t *restrict sharp = p->now + c * plane;
+        uint8_t *restrict out = p->spare + c * plane;
+        smooth(out, sharp, (size_t)p->size);
+        for (size_t i = 0; i < plane; i++) out[i] = blend(out[i], sharp[i], (float)factor);
     }
     swap(p);
 }
@@ -145,10 +158,14 @@ static void to_hsv(uint8_t hsv[3], int r, int g, int b) {
         h = (float)(2.0 + (double)rc - (double)bc);
     else
         h = (float)(4.0 + (double)gc - (double)rc);
-    h = (float)fmod((double)h / 6.0 + 1.0, 1.0);
+    const double circles = (double)h / 6.0 + 1.0; /* 5/6 to 11/6 */
+    h = (float)(circles >= 1 ? circles - 1 : circles);
     hsv[0] = to_byte((int)((double)h * 255.0));
     hsv[1] = to_byte((int)((double)s * 255.0));
 }
+
+/* Ties upwards; x >= 0. */
+static uint8_t rounded(double x) { return to_byte((int)(x + 0.5)); }
 
 static void to_rgb(uint8_t rgb[3], const uint8_t hsv[3]) {
     const uint8_t v = hsv[2];
@@ -156,11 +173,11 @@ static void to_rgb(uint8_t rgb[3], const uint8_t hsv[3]) {
         rgb[0] = rgb[1] = rgb[2] = v;
         return;
     }
-    const int sector = (int)floor((double)hsv[0] * 6.0 / 255.0);
+    const int sector = (int)((double)hsv[0] * 6.0 / 255.0);
     const float f = (float)((double)hsv[0] * 6.0 / 255.0 - (double)sector), s = (float)((double)hsv[1] / 255.0);
-    const uint8_t low = to_byte((int)round(v * (1.0 - (double)s)));
-    const uint8_t falls = to_byte((int)round(v * (1.0 - (double)(s * f))));
-    const uint8_t rises = to_byte((int)round(v * (1.0 - (double)s * (1.0 - (double)f))));
+    const uint8_t low = rounded(v * (1.0 - (double)s));
+    const uint8_t falls = rounded(v * (1.0 - (double)(s * f)));
+    const uint8_t rises = rounded(v * (1.0 - (double)s * (1.0 - (double)f)));
     const uint8_t table[6][3] = {{v, rises, low}, {falls, v, low}, {low, v, rises},
                                  {low, falls, v}, {rises, low, v}, {v, low, falls}};
     memcpy(rgb, table[sector % 6], 3);
