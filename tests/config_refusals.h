@@ -127,6 +127,8 @@ static const refusal refusals[] = {
     {"augment: {crop_padding: 33}\n", {"augment.crop_padding", "more than data.size 32"}},
     {"augment:\n  randaug: {m: 12}\n", {"t.yaml:2: augment.randaug.m", "12 is more than augment.randaug.mmax 10"}},
     {"augment: {erase_area: [0.5, 0.1]}\n", {"augment.erase_area", "the least, 0.5, is more than the most, 0.1"}},
+    {"augment: {scale: [0, 1]}\n", {"augment.scale", "the least is 0"}},
+    {"augment: {ratio: [2, 1]}\n", {"augment.ratio", "is more than the most"}},
     {"augment: {erase_aspect: [2, 1]}\n", {"augment.erase_aspect", "is more than the most"}},
     {"augment: {cutmix_minmax: [0.5, 0.1]}\n", {"augment.cutmix_minmax", "is more than the most"}},
     {"train: {lanes: 6}\n", {"t.yaml:1: train.lanes", "6 is not a power of two"}},

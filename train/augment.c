@@ -10,6 +10,7 @@
 #include "train/erase.h"
 #include "train/mix.h"
 #include "train/randaug.h"
+#include "train/resized_crop.h"
 
 /* One channel: a table of the 256 possible values, exact whatever the machine contracts to fused multiplies. */
 static void fill_table(real table[256], double mean, double std) {
@@ -51,11 +52,13 @@ static placement draw_placement(const mla_augment_config *augment, int size, uin
                                 uint64_t sample) {
     MLA_REQUIRE(augment->crop_padding >= 0 && augment->crop_padding <= size, "crop padding of %d pixels for an image of %d",
                 augment->crop_padding, size);
+    /* A resized crop was cut out of the image already. */
+    const int padding = mla_resized_crop_on(augment) ? 0 : augment->crop_padding;
     placement place;
     mla_rng rng = mla_rng_stream(seed, MLA_RNG_AUGMENT, epoch, sample);
-    uint32_t places = 2u * (uint32_t)augment->crop_padding + 1u;
-    place.top = (int)mla_rng_below(&rng, places) - augment->crop_padding;
-    place.left = (int)mla_rng_below(&rng, places) - augment->crop_padding;
+    uint32_t places = 2u * (uint32_t)padding + 1u;
+    place.top = (int)mla_rng_below(&rng, places) - padding;
+    place.left = (int)mla_rng_below(&rng, places) - padding;
     place.flip = mla_rng_uniform(&rng) < augment->flip;
     return place;
 }
@@ -102,7 +105,7 @@ void mla_image_augment(real *out, uint8_t *pixels, int size, const double mean[3
         uint8_t fill[3];
         for (int c = 0; c < 3; c++) fill[c] = (uint8_t)fmin(255, rint(255 * mean[c]));
         place_bytes(p.now, pixels, size, draw_placement(augment, size, seed, epoch, sample));
-        mla_randaug(&p, &augment->randaug, fill, seed, epoch, sample);
+        mla_randaug(&p, &augment->randaug, augment->interpolation, fill, seed, epoch, sample);
         if (jitters(augment)) {
             const mla_jitter_draw draw = mla_jitter_of(augment, seed, epoch, sample);
             mla_jitter_apply(&p, &draw, augment);
@@ -141,7 +144,10 @@ void mla_augment_describe(const mla_augment_config *a, char out[MLA_AUGMENT_TEXT
     static const char *const erase[] = {[MLA_ERASE_CONST] = "const", [MLA_ERASE_RAND] = "rand", [MLA_ERASE_PIXEL] = "pixel"};
     char text[MLA_AUGMENT_TEXT_BYTES] = ", none";
     words w = {text, sizeof text, 0};
-    if (a->crop_padding) say(&w, ", crop padding %d", a->crop_padding);
+    if (mla_resized_crop_on(a))
+        say(&w, ", resized crop of %g to %g, ratio %g to %g", a->scale[0], a->scale[1], a->ratio[0], a->ratio[1]);
+    else if (a->crop_padding)
+        say(&w, ", crop padding %d", a->crop_padding);
     if (a->flip > 0) say(&w, ", flip %g", a->flip);
     if (a->randaug.n)
         say(&w, ", randaug n %d m %g mstd %g inc %d", a->randaug.n, a->randaug.m, a->randaug.mstd, a->randaug.inc);

@@ -1,6 +1,7 @@
 /* From a data set's bytes to what the model sees in training.
  *
- *     padded crop, flip          mla_image_prepare's, from the stream MLA_RNG_AUGMENT
+ *     resized crop               resized_crop.h, of the image as stored, by the loader
+ *     or padded crop; flip       mla_image_prepare's, from the stream MLA_RNG_AUGMENT
  *     RandAugment                randaug.h, on bytes; outside the image lies the data set's mean colour
  *     colour jitter              color_jitter.h, on bytes; with RandAugment only if forced, as in timm
  *     normalise                  (x / 255 - mean) / std

@@ -62,12 +62,13 @@ typedef struct mla_randaug_config { /* train/randaug.h */
     double m, mstd, mmax;           /* magnitude: mean, deviation (over 100: evenly from 0 .. m), largest */
     double p;                       /* of an operation to be applied */
     int inc;                        /* 1: change grows with magnitude in all operations */
-    mla_augment_filter interpolation;
 } mla_randaug_config;
 
-typedef struct mla_augment_config { /* train/augment.h, train/mix.h */
-    int crop_padding;               /* zero padding of the random crop, pixels; 0 = off */
-    double flip;                    /* probability of a horizontal flip */
+typedef struct mla_augment_config {   /* train/augment.h, train/mix.h */
+    int crop_padding;                 /* zero padding of the random crop, pixels; 0 = off */
+    double scale[2], ratio[2];        /* resized crop: share of the area, width over height; scale 0, 0: the padded crop */
+    mla_augment_filter interpolation; /* of the resized crop; of RandAugment's rotation, shear and translation */
+    double flip;                      /* probability of a horizontal flip */
     mla_randaug_config randaug;
     double color_jitter, color_jitter_hue; /* largest change of brightness, contrast, saturation; of the hue, circles */
     double color_jitter_prob;

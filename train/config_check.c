@@ -95,7 +95,11 @@ static mla_status check_augment(const relations *r) {
     mla_number_shortest(most, a->randaug.mmax);
     if (a->randaug.m > a->randaug.mmax)
         return blame(r, "augment.randaug.m", "%s is more than augment.randaug.mmax %s, the largest magnitude", m, most);
-    mla_status status = check_order(r, "augment.erase_area", a->erase_area);
+    if (a->scale[0] == 0 && a->scale[1] > 0)
+        return blame(r, "augment.scale", "the least is 0, which leaves nothing to see; [0, 0] = off");
+    mla_status status = check_order(r, "augment.scale", a->scale);
+    if (status == MLA_OK) status = check_order(r, "augment.ratio", a->ratio);
+    if (status == MLA_OK) status = check_order(r, "augment.erase_area", a->erase_area);
     if (status == MLA_OK) status = check_order(r, "augment.erase_aspect", a->erase_aspect);
     return status == MLA_OK ? check_order(r, "augment.cutmix_minmax", a->cutmix_minmax) : status;
 }

@@ -2,6 +2,7 @@
 
 #include "train/augment.h"
 #include "train/mix.h"
+#include "train/resized_crop.h"
 
 enum { REPEAT_BIT = 40 }; /* samples are numbered below 2^32; the first of an image's repeats keeps the sample's name */
 
@@ -19,9 +20,12 @@ static mla_status read_one(const mla_loader *l, uint64_t place, real *out, int *
                            mla_error *error) {
     const uint64_t sample = mla_loader_sample(l, place), repeat = (l->first + place) % repeats_of(l);
     const int side = mla_dataset_get_info(l->dataset)->size;
-    const mla_status status = mla_dataset_read(l->dataset, sample, l->epoch, pixels, label, error);
-    if (status != MLA_OK) return status;
     *name = sample | repeat << REPEAT_BIT;
+    const mla_status status =
+        l->augment && mla_resized_crop_on(l->augment)
+            ? mla_dataset_read_part(l->dataset, sample, l->epoch, l->augment, l->seed, *name, pixels, label, error)
+            : mla_dataset_read(l->dataset, sample, l->epoch, pixels, label, error);
+    if (status != MLA_OK) return status;
     if (l->augment)
         mla_image_augment(out, pixels, side, l->mean, l->std, l->augment, l->seed, l->epoch, *name);
     else

@@ -2,19 +2,18 @@
 
 #include <math.h>
 
+#include "train/resized_crop.h"
+
 static const double UNIFORM_FROM = 100; /* timm: a deviation above it draws magnitudes evenly from 0 .. m */
 
-mla_randaug_draw mla_randaug_next(mla_rng *rng, const mla_randaug_config *config) {
+mla_randaug_draw mla_randaug_next(mla_rng *rng, const mla_randaug_config *config, mla_augment_filter filter) {
     mla_randaug_draw draw = {.operation = (mla_randaug_operation)mla_rng_below(rng, MLA_AUG_COUNT)};
     draw.applied = mla_rng_uniform(rng) < config->p;
     const double normal = mla_rng_normal(rng), even = mla_rng_uniform(rng);
     const double magnitude = config->mstd > UNIFORM_FROM ? config->m * even : config->m + config->mstd * normal;
     draw.magnitude = fmax(0, fmin(magnitude, config->mmax));
     draw.negative = mla_rng_uniform(rng) >= 0.5;
-    const bool bicubic = mla_rng_uniform(rng) >= 0.5;
-    draw.filter = config->interpolation == MLA_AUG_RANDOM    ? (bicubic ? MLA_BICUBIC : MLA_BILINEAR)
-                  : config->interpolation == MLA_AUG_BICUBIC ? MLA_BICUBIC
-                                                             : MLA_BILINEAR;
+    draw.filter = mla_augment_filter_of(filter, mla_rng_uniform(rng));
     return draw;
 }
 
@@ -59,11 +58,11 @@ void mla_randaug_apply(mla_pixels *p, const mla_randaug_draw *draw, bool increas
     MLA_REQUIRE(false, "RandAugment has no operation %d", (int)draw->operation);
 }
 
-void mla_randaug(mla_pixels *p, const mla_randaug_config *config, const uint8_t fill[3], uint64_t seed, uint64_t epoch,
-                 uint64_t sample) {
+void mla_randaug(mla_pixels *p, const mla_randaug_config *config, mla_augment_filter filter, const uint8_t fill[3],
+                 uint64_t seed, uint64_t epoch, uint64_t sample) {
     mla_rng rng = mla_rng_stream(seed, MLA_RNG_RANDAUG, epoch, sample);
     for (int i = 0; i < config->n; i++) {
-        const mla_randaug_draw draw = mla_randaug_next(&rng, config);
+        const mla_randaug_draw draw = mla_randaug_next(&rng, config, filter);
         if (draw.applied) mla_randaug_apply(p, &draw, config->inc, fill);
     }
 }

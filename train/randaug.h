@@ -43,13 +43,13 @@ typedef struct mla_randaug_draw {
 } mla_randaug_draw;
 
 /* The next operation of a stream.  Everything is drawn for each, so that one does not depend on those before it. */
-mla_randaug_draw mla_randaug_next(mla_rng *rng, const mla_randaug_config *config);
+mla_randaug_draw mla_randaug_next(mla_rng *rng, const mla_randaug_config *config, mla_augment_filter filter);
 
 /* Applies one operation; `fill` is the colour of what lies outside the image. */
 void mla_randaug_apply(mla_pixels *p, const mla_randaug_draw *draw, bool increasing, const uint8_t fill[3]);
 
 /* All of it, for an image named (seed, epoch, sample). */
-void mla_randaug(mla_pixels *p, const mla_randaug_config *config, const uint8_t fill[3], uint64_t seed, uint64_t epoch,
-                 uint64_t sample);
+void mla_randaug(mla_pixels *p, const mla_randaug_config *config, mla_augment_filter filter, const uint8_t fill[3],
+                 uint64_t seed, uint64_t epoch, uint64_t sample);
 
 #endif

@@ -14,6 +14,7 @@
 #include "train/augment.h"
 #include "train/machine.h"
 #include "train/mix.h"
+#include "train/resized_crop.h"
 
 mla_params *mla_run_params(const mla_run *run) { return mla_model_params(run->model); }
 
@@ -120,6 +121,9 @@ static void print_model(const mla_run *run) {
     mla_augment_describe(&run->config.augment, augmentation);
     fprintf(stderr, "augmentation: %s%s\n", augmentation,
             mla_mix_on(&run->config.augment, 0) ? " (of mixed images the label with the larger share counts as right)" : "");
+    if (mla_resized_crop_on(&run->config.augment) && run->config.model.image <= 64 && run->config.augment.scale[0] < 0.5)
+        fputs("note: augment.scale leaves little of images this small; they are usually trained with augment.crop_padding\n",
+              stderr);
     fprintf(stderr, "machine: %d thread%s for %d lanes; %s\n", run->threads, run->threads == 1 ? "" : "s",
             run->config.train.lanes, mla_gemm_backend());
 }

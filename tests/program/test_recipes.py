@@ -37,7 +37,7 @@ class Recipes(support.Case):
                    'augment.erase=0', 'augment.erase_mode=const', 'augment.erase_count=3', 'augment.erase_area=[0.5, 0.6]',
                    'augment.mixup=0', 'augment.cutmix=0', 'augment.cutmix_minmax=[0.3, 0.6]', 'augment.mixup_prob=0.2',
                    'augment.mixup_mode=elem', 'augment.color_jitter=0', 'augment.color_jitter_hue=0',
-                   'augment.force_color_jitter=false', 'augment.aug_repeats=1', 'augment.randaug.interpolation=bicubic']
+                   'augment.force_color_jitter=false', 'augment.aug_repeats=1', 'augment.interpolation=bicubic', 'augment.scale=[0.3, 1]']
         for change in changes:
             with self.subTest(change=change):
                 weights = self.result('--threads', '1', set=['train.epochs=1', change])[0]
