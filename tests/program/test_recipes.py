@@ -75,6 +75,18 @@ class Recipes(support.Case):
         self.assertEqual(losses[0][:3], losses[1][:3])
         self.assertNotEqual(losses[0][3], losses[1][3])
 
+    def test_resized_crop_of_files(self):
+        make_folder(self.path('images'))
+        self.write('folder.yaml', FOLDER)
+        settings = ['augment.scale=[0.3, 1]', 'augment.cutmix=1']
+        first = self.train('folder.yaml', '--threads', '1', out='one', set=settings)
+        self.assertIn('augmentation: resized crop of 0.3 to 1', first.err)
+        self.assertIn('note: augment.scale leaves little of images this small', first.err)
+        second = self.train('folder.yaml', '--threads', '2', out='two', set=settings)
+        self.assertEqual(summary(first.out)['weights'], summary(second.out)['weights'])
+        other = self.train('folder.yaml', out='three', set=['augment.cutmix=1'])
+        self.assertNotEqual(summary(first.out)['weights'], summary(other.out)['weights'])
+
     def test_unreadable_images_are_not_mixed(self):
         make_folder(self.path('images'))
         self.write('folder.yaml', FOLDER)
