@@ -112,5 +112,8 @@ bool mla_mirror_attention_fits(size_t channels);
 /* Loss of each image, -sum_k t_k log softmax(logits)_k with t = (1 - smoothing) target + smoothing / K.  logits (B, K),
  * labels (B) or, if NULL, soft targets (B, K); both kept by the caller until backward is done -> (B). */
 mla_var mla_cross_entropy(mla_tape *tape, mla_var logits, const int *labels, const real *soft, double smoothing);
+/* The same with target shares_b at labels_b and 1 - shares_b at others_b; all (B), kept by the caller likewise. */
+mla_var mla_cross_entropy_mixed(mla_tape *tape, mla_var logits, const int *labels, const int *others, const real *shares,
+                                double smoothing);
 
 #endif

@@ -21,7 +21,12 @@ typedef enum mla_rng_purpose {
     MLA_RNG_DROP_PATH = 3, /* stochastic depth: index = sample */
     MLA_RNG_DATASET = 4,   /* generated data sets: index = sample */
     MLA_RNG_SUBSET = 5,    /* which samples a subset keeps */
-    MLA_RNG_TEST = 6       /* test data and benchmarks */
+    MLA_RNG_TEST = 6,      /* test data and benchmarks */
+    MLA_RNG_RANDAUG = 16,  /* RandAugment: index = sample */
+    MLA_RNG_JITTER = 17,   /* colour jitter: index = sample */
+    MLA_RNG_ERASE = 18,    /* random erasing: index = sample */
+    MLA_RNG_MIX = 19,      /* Mixup and CutMix: index = place in the epoch */
+    MLA_RNG_CROP = 20      /* resized crop: index = sample */
 } mla_rng_purpose;
 
 typedef struct mla_rng {

@@ -77,7 +77,7 @@ static void teardown(trainer *t) {
 
 /* No assertion in here: Check allocates for each. */
 static mla_status step(trainer *t, uint64_t n) {
-    mla_loader loader = {.dataset = t->dataset, .augment = &t->config.augment, .std = {1, 1, 1}, .epoch = n};
+    mla_loader loader = {.dataset = t->dataset, .augment = &t->config.augment, .std = {1, 1, 1}, .epoch = n, .batch = 32};
     const mla_image_source source = mla_loader_source(&loader);
     mla_batch_result result;
     const mla_status status = mla_engine_gradient(t->engine, &source, 32, 0.1, &result, NULL);
@@ -87,9 +87,7 @@ static mla_status step(trainer *t, uint64_t n) {
     return MLA_OK;
 }
 
-START_TEST(no_allocation_after_the_first_step) {
-    trainer t = {0};
-    setup(&t, (mla_attention_kind)_i);
+static void expect_no_allocation(trainer t) {
     ck_assert_int_eq(step(&t, 0), MLA_OK);
     ck_assert_uint_gt(atomic_load(&allocations), 0);
     const size_t engine_before = mla_engine_allocations(t.engine);
@@ -102,12 +100,28 @@ START_TEST(no_allocation_after_the_first_step) {
     ck_assert_uint_eq(mla_engine_allocations(t.engine), engine_before);
     teardown(&t);
 }
+
+START_TEST(no_allocation_after_the_first_step) {
+    trainer t = {0};
+    setup(&t, (mla_attention_kind)_i);
+    expect_no_allocation(t);
+}
+END_TEST
+
+START_TEST(no_allocation_with_recipes) {
+    trainer t = {0};
+    setup(&t, MLA_ATTENTION_MIRROR);
+    mla_augment_config *a = &t.config.augment;
+    a->randaug.n = 3, a->color_jitter = 0.4, a->force_color_jitter = true, a->erase = 1, a->mixup = 0.8, a->cutmix = 1;
+    expect_no_allocation(t);
+}
 END_TEST
 
 int main(void) {
     Suite *suite = suite_create("allocations");
     TCase *cases = tcase_create("training step");
     tcase_add_loop_test(cases, no_allocation_after_the_first_step, MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_KINDS);
+    tcase_add_test(cases, no_allocation_with_recipes);
     suite_add_tcase(suite, cases);
     mla_gemm_setup();
     return run_suite(suite);

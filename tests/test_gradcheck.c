@@ -170,6 +170,12 @@ BUILD(cross_entropy_soft) {
     static const real soft[] = {0.5, 0.25, 0.25, 0, 0, 0.1, 0.2, 0.3, 0.4, 0, 1, 0, 0.5, 0, 0.25};
     return mla_cross_entropy(tape, in[0], NULL, soft, c->smoothing);
 }
+/* One image's two labels are the same. */
+BUILD(cross_entropy_mixed) {
+    static const int labels[] = {2, 0, 4}, others[] = {1, 0, 3};
+    static const real shares[] = {0.25, 0.5, 0.875};
+    return mla_cross_entropy_mixed(tape, in[0], labels, others, shares, c->smoothing);
+}
 
 #define RELU .map = MLA_FEATURE_RELU, .away = 2e-3
 #define ELU1 .map = MLA_FEATURE_ELU1, .away = 2e-3
@@ -312,6 +318,8 @@ static const gradient_case cases[] = {
     {"cross_entropy", "labels, smoothed", cross_entropy, IN({2, {3, 5}}), .smoothing = 0.1},
     {"cross_entropy", "soft targets", cross_entropy_soft, IN({2, {3, 5}})},
     {"cross_entropy", "soft targets, smoothed", cross_entropy_soft, IN({2, {3, 5}}), .smoothing = 0.2},
+    {"cross_entropy", "two labels", cross_entropy_mixed, IN({2, {3, 5}})},
+    {"cross_entropy", "two labels, smoothed", cross_entropy_mixed, IN({2, {3, 5}}), .smoothing = 0.1},
 };
 
 typedef struct case_run {

@@ -22,7 +22,10 @@ static mla_status open_data(mla_bench_case *c, bool synthetic, mla_error *error)
         if (!c->order || !c->batch)
             return mla_fail(error, MLA_NO_MEMORY, "out of memory for the order of %zu images", info->count);
         mla_shuffle(c->order, info->count, c->config.train.seed, 0);
-        c->loader = (mla_loader){.dataset = c->dataset, .order = c->batch, .augment = &c->config.augment};
+        c->loader = (mla_loader){.dataset = c->dataset,
+                                 .order = c->batch,
+                                 .batch = (uint64_t)c->config.train.batch,
+                                 .augment = &c->config.augment};
         memcpy(c->loader.mean, info->mean, sizeof info->mean);
         memcpy(c->loader.std, info->std, sizeof info->std);
         c->config.model.classes = info->classes;
@@ -139,6 +142,6 @@ void mla_bench_case_data(const mla_bench_case *c, char out[512]) {
     if (c->dataset)
         snprintf(out, 512, "%s (%s)", mla_data_set_name(c->config.data.set), mla_dataset_get_info(c->dataset)->source);
     else
-        snprintf(out, 512, "random bytes, cropped, flipped and normalised as images of %s are",
+        snprintf(out, 512, "random bytes, augmented (but not mixed) and normalised as images of %s are",
                  mla_data_set_name(c->config.data.set));
 }

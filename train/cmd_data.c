@@ -14,6 +14,7 @@ static const char usage[] =
     "       mirrorla data verify SET [--path PATH] [--size N] [--class-order ORDER]\n"
     "       mirrorla data prepare SET [--path PATH] --out DIR\n"
     "       mirrorla data sample CKPT [--path PATH] [--count N] --out DIR\n"
+    "       mirrorla data preview CONFIG [-o PNG] [--count N] [--epoch E] [--set K=V]...\n"
     "\n"
     "list      the data sets, and what data.path points at for each\n"
     "verify    reads every image of both splits; prints classes, counts, mean and deviation,\n"
@@ -22,6 +23,7 @@ static const char usage[] =
     "          twins: writes the set in CIFAR-10's binary layout, and a picture of it\n"
     "sample    writes test images of a checkpoint's data set, as its model sees them, as PNG files,\n"
     "          and samples.json with their classes\n"
+    "preview   draws training images of a config as its model sees them ('mirrorla data preview --help')\n"
     "\n"
     "  --path PATH          where the set is (default: auto, which looks in $MLA_DATA, ./data, .,\n"
     "                       ~/.cache/mirrorla and ~/data)\n"
@@ -119,19 +121,25 @@ static int sample(const data_arguments *arguments, const char *command) {
 
 int mla_cmd_data(int argc, char **argv) {
     data_arguments arguments = {0};
+    if (argc > 1 && strcmp(argv[1], "preview") == 0) {
+        static char name[] = "mirrorla data preview";
+        argv[1] = name;
+        return mla_cmd_data_preview(argc - 1, argv + 1);
+    }
     int code = parse(&arguments, argc, argv);
     if (code) return code;
     if (arguments.help) {
         fputs(usage, stdout);
         return 0;
     }
-    if (!arguments.verb) return mla_cli_usage(argv[0], "one of list, verify, prepare, sample is needed");
+    if (!arguments.verb) return mla_cli_usage(argv[0], "one of list, verify, prepare, sample, preview is needed");
     if (strcmp(arguments.verb, "list") == 0)
         return arguments.set ? mla_cli_usage(argv[0], "list takes no argument, found '%s'", arguments.set) : list_sets();
     if (strcmp(arguments.verb, "sample") == 0) return sample(&arguments, argv[0]);
     arguments.prepare = strcmp(arguments.verb, "prepare") == 0;
     if (!arguments.prepare && strcmp(arguments.verb, "verify") != 0)
-        return mla_cli_usage(argv[0], "unknown word '%s', expected list, verify, prepare or sample", arguments.verb);
+        return mla_cli_usage(argv[0], "unknown word '%s', expected list, verify, prepare, sample or preview",
+                             arguments.verb);
     if (!arguments.set) return mla_cli_usage(argv[0], "%s: which data set? (mirrorla data list names them)", arguments.verb);
     if (!arguments.prepare && arguments.out) return mla_cli_usage(argv[0], "verify writes nothing: --out is for prepare");
     mla_config *config = malloc(sizeof *config);

@@ -5,6 +5,9 @@
 #include "core/status.h"
 #include "train/config.h"
 
+/* `mirrorla data preview`, with its own command line (argv[0]: its name). */
+int mla_cmd_data_preview(int argc, char **argv);
+
 /* Opens both splits, reads every image and prints what is there; *unreadable counts the images that are not. */
 MLA_MUST_CHECK mla_status mla_data_verify(const mla_data_config *config, size_t *unreadable, mla_error *error);
 

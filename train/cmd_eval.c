@@ -86,12 +86,11 @@ typedef struct evaluation {
 } evaluation;
 
 /* What the loader gives, with the labels kept. */
-static mla_status load_and_keep(void *context, size_t first, size_t count, real *images, int *labels, uint64_t *samples,
-                                uint8_t *pixels, mla_error *error) {
+static mla_status load_and_keep(void *context, size_t first, size_t count, mla_shard *shard, mla_error *error) {
     evaluation *e = context;
     const mla_image_source source = mla_loader_source(&e->loader);
-    const mla_status status = source.load(source.context, first, count, images, labels, samples, pixels, error);
-    for (size_t i = 0; status == MLA_OK && e->labels && i < count; i++) e->labels[first + i] = labels[i];
+    const mla_status status = source.load(source.context, first, count, shard, error);
+    for (size_t i = 0; status == MLA_OK && e->labels && i < count; i++) e->labels[first + i] = shard->labels[i];
     return status;
 }
 

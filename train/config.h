@@ -53,9 +53,36 @@ typedef struct mla_data_config {
     int twins_train, twins_test; /* twins: images per epoch, images of the fixed test set */
 } mla_data_config;
 
-typedef struct mla_augment_config {
-    int crop_padding; /* zero padding of the random crop, pixels; 0 = off */
-    double flip;      /* probability of a horizontal flip */
+typedef enum mla_augment_filter { MLA_AUG_BILINEAR, MLA_AUG_BICUBIC, MLA_AUG_RANDOM } mla_augment_filter;
+typedef enum mla_erase_mode { MLA_ERASE_CONST, MLA_ERASE_RAND, MLA_ERASE_PIXEL } mla_erase_mode;
+typedef enum mla_mix_mode { MLA_MIX_BATCH, MLA_MIX_PAIR, MLA_MIX_ELEM } mla_mix_mode;
+
+typedef struct mla_randaug_config { /* train/randaug.h */
+    int n;                          /* operations drawn for an image; 0 = off */
+    double m, mstd, mmax;           /* magnitude: mean, deviation (over 100: evenly from 0 .. m), largest */
+    double p;                       /* of an operation to be applied */
+    int inc;                        /* 1: change grows with magnitude in all operations */
+} mla_randaug_config;
+
+typedef struct mla_augment_config {   /* train/augment.h, train/mix.h */
+    int crop_padding;                 /* zero padding of the random crop, pixels; 0 = off */
+    double scale[2], ratio[2];        /* resized crop: share of the area, width over height; scale 0, 0: the padded crop */
+    mla_augment_filter interpolation; /* of the resized crop; of RandAugment's rotation, shear and translation */
+    double flip;                      /* probability of a horizontal flip */
+    mla_randaug_config randaug;
+    double color_jitter, color_jitter_hue; /* largest change of brightness, contrast, saturation; of the hue, circles */
+    double color_jitter_prob;
+    bool force_color_jitter; /* also where RandAugment is on */
+    double erase;            /* probability of random erasing */
+    mla_erase_mode erase_mode;
+    int erase_count;                       /* most rectangles an image */
+    double erase_area[2], erase_aspect[2]; /* share of the image, height over width: least, most */
+    double mixup, cutmix;                  /* alpha of the two; 0 = off */
+    double cutmix_minmax[2];               /* sides of the box over the image's; 0, 0: drawn from cutmix */
+    double mixup_prob, mixup_switch_prob;  /* of mixing at all; of CutMix where both are on */
+    mla_mix_mode mixup_mode;
+    int mixup_off_epoch; /* mixing ends after so many epochs; 0 = never */
+    int aug_repeats;     /* times an image stands in a batch, differently augmented */
 } mla_augment_config;
 
 typedef struct mla_optim_config {

@@ -105,6 +105,30 @@ static mla_status check_sizes(const relations *r) {
     return check_agents(r);
 }
 
+/* Two-entry lists: least, most. */
+static mla_status check_order(const relations *r, const char *name, const double range[2]) {
+    char a[MLA_NUMBER_BYTES], b[MLA_NUMBER_BYTES];
+    mla_number_shortest(a, range[0]);
+    mla_number_shortest(b, range[1]);
+    return range[0] <= range[1] ? MLA_OK : blame(r, name, "the least, %s, is more than the most, %s", a, b);
+}
+
+static mla_status check_augment(const relations *r) {
+    const mla_augment_config *a = &r->config->augment;
+    char m[MLA_NUMBER_BYTES], most[MLA_NUMBER_BYTES];
+    mla_number_shortest(m, a->randaug.m);
+    mla_number_shortest(most, a->randaug.mmax);
+    if (a->randaug.m > a->randaug.mmax)
+        return blame(r, "augment.randaug.m", "%s is more than augment.randaug.mmax %s, the largest magnitude", m, most);
+    if (a->scale[0] == 0 && a->scale[1] > 0)
+        return blame(r, "augment.scale", "the least is 0, which leaves nothing to see; [0, 0] = off");
+    mla_status status = check_order(r, "augment.scale", a->scale);
+    if (status == MLA_OK) status = check_order(r, "augment.ratio", a->ratio);
+    if (status == MLA_OK) status = check_order(r, "augment.erase_area", a->erase_area);
+    if (status == MLA_OK) status = check_order(r, "augment.erase_aspect", a->erase_aspect);
+    return status == MLA_OK ? check_order(r, "augment.cutmix_minmax", a->cutmix_minmax) : status;
+}
+
 static mla_status check_training(const relations *r) {
     const mla_train_config *train = &r->config->train;
     const mla_schedule_config *schedule = &r->config->schedule;
@@ -127,7 +151,8 @@ static mla_status check_training(const relations *r) {
 mla_status mla_config_check(const mla_config *config, const int counts[MLA_CONFIG_KEYS_MAX], const mla_config_key **key,
                             mla_error *error) {
     relations r = {config, counts, key, error};
-    mla_status (*const checks[])(const relations *) = {check_stages, check_widths, check_sizes, check_training};
+    mla_status (*const checks[])(const relations *) = {check_stages, check_widths, check_sizes, check_augment,
+                                                       check_training};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         mla_status status = checks[i](&r);
         if (status != MLA_OK) return status;

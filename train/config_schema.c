@@ -25,6 +25,11 @@ static const char *const on_error_names[] = {
     [MLA_ON_ERROR_FAIL] = "fail", [MLA_ON_ERROR_SKIP] = "skip", [MLA_ON_ERROR_SUBSTITUTE] = "substitute", NULL};
 static const char *const interpolation_names[] = {[MLA_BILINEAR] = "bilinear", [MLA_BICUBIC] = "bicubic", NULL};
 static const char *const resize_names[] = {[MLA_RESIZE_SHORTER] = "shorter", [MLA_RESIZE_SQUASH] = "squash", NULL};
+static const char *const filter_names[] = {
+    [MLA_AUG_BILINEAR] = "bilinear", [MLA_AUG_BICUBIC] = "bicubic", [MLA_AUG_RANDOM] = "random", NULL};
+static const char *const erase_names[] = {
+    [MLA_ERASE_CONST] = "const", [MLA_ERASE_RAND] = "rand", [MLA_ERASE_PIXEL] = "pixel", NULL};
+static const char *const mix_names[] = {[MLA_MIX_BATCH] = "batch", [MLA_MIX_PAIR] = "pair", [MLA_MIX_ELEM] = "elem", NULL};
 static const char *const optimizer_names[] = {[MLA_SGD] = "sgd", [MLA_ADAMW] = "adamw", NULL};
 static const char *const schedule_names[] = {[MLA_SCHEDULE_CONSTANT] = "constant",
                                              [MLA_SCHEDULE_STEP] = "step",
@@ -45,6 +50,7 @@ static const char *const schedule_names[] = {[MLA_SCHEDULE_CONSTANT] = "constant
 #define DOUBLES(dotted, field, entries, from, to, text, ...)                                                                \
     KEY(MLA_KEY_DOUBLES, dotted, field, text, __VA_ARGS__, .low = from, .high = to, .most = entries)
 #define MIRROR "model.attention.mirror."
+#define RANDAUG "augment.randaug."
 
 const mla_config_key mla_config_keys[] = {
     ENUM("model.family", model.family, family_names, "vit", "vit: one grid of tokens; pvt: a pyramid of stages"),
@@ -100,7 +106,48 @@ const mla_config_key mla_config_keys[] = {
     INT("data.twins.test", data.twins_test, 1, 100000000, "4000", "images of the fixed test set"),
 
     INT("augment.crop_padding", augment.crop_padding, 0, 1024, "4", "zero padding of the random crop, pixels; 0 = off"),
+    DOUBLES("augment.scale", augment.scale, 2, 0, 1, "[0, 0]",
+            "resized crop in place of the padded one: least and most area, a share of the image; [0, 0] = off",
+            .null_is_zero = true),
+    DOUBLES("augment.ratio", augment.ratio, 2, 0.01, 100, "[0.75, 1.3333333333333333]",
+            "of the resized crop: least and most width over height"),
+    ENUM("augment.interpolation", augment.interpolation, filter_names, "random",
+         "filter of the resized crop and of randaug's rotation, shear, translation; random: drawn each time"),
     DOUBLE("augment.flip", augment.flip, 0, 1, "0.5", "probability of a horizontal flip"),
+    DOUBLE("augment.color_jitter", augment.color_jitter, 0, 10, "0",
+           "brightness, contrast and saturation change by up to this share; 0 = off", .null_is_zero = true),
+    DOUBLE("augment.color_jitter_hue", augment.color_jitter_hue, 0, 0.5, "0",
+           "the hue turns by up to this share of a circle"),
+    DOUBLE("augment.color_jitter_prob", augment.color_jitter_prob, 0, 1, "1", "probability of colour jitter"),
+    BOOL("augment.force_color_jitter", augment.force_color_jitter, "false",
+         "colour jitter also beside randaug, which else stands in its place"),
+    DOUBLE("augment.erase", augment.erase, 0, 1, "0", "probability of random erasing, after normalisation"),
+    ENUM("augment.erase_mode", augment.erase_mode, erase_names, "pixel",
+         "const: the mean colour; rand: one normal colour; pixel: normal noise"),
+    INT("augment.erase_count", augment.erase_count, 1, 100, "1", "most rectangles erased; they share the area"),
+    DOUBLES("augment.erase_area", augment.erase_area, 2, 0, 1, "[0.02, 0.3333333333333333]",
+            "least and most area erased, a share of the image", .low_open = true),
+    DOUBLES("augment.erase_aspect", augment.erase_aspect, 2, 0.01, 100, "[0.3, 3.3333333333333335]",
+            "least and most height over width of what is erased"),
+    DOUBLE("augment.mixup", augment.mixup, 0, 100, "0", "alpha of Mixup's weights; 0 = off"),
+    DOUBLE("augment.cutmix", augment.cutmix, 0, 100, "0", "alpha of CutMix's areas; 0 = off"),
+    DOUBLES("augment.cutmix_minmax", augment.cutmix_minmax, 2, 0, 1, "[0, 0]",
+            "least and most side of CutMix's box over the image's, instead of cutmix; [0, 0] = off", .null_is_zero = true),
+    DOUBLE("augment.mixup_prob", augment.mixup_prob, 0, 1, "1", "probability of Mixup or CutMix"),
+    DOUBLE("augment.mixup_switch_prob", augment.mixup_switch_prob, 0, 1, "0.5", "share of CutMix where both are on"),
+    ENUM("augment.mixup_mode", augment.mixup_mode, mix_names, "batch",
+         "what shares a draw of mixing: the batch, a pair of images, nobody (elem)"),
+    INT("augment.mixup_off_epoch", augment.mixup_off_epoch, 0, 1000000, "0",
+        "Mixup and CutMix end after so many epochs; 0 = never"),
+    INT("augment.aug_repeats", augment.aug_repeats, 0, 100, "1",
+        "times an image stands in a batch, each differently augmented; 0 and 1 = once"),
+    INT(RANDAUG "n", augment.randaug.n, 0, 100, "0", "operations drawn for an image; 0 = off, usually 2"),
+    DOUBLE(RANDAUG "m", augment.randaug.m, 0, 100, "9", "mean magnitude"),
+    DOUBLE(RANDAUG "mstd", augment.randaug.mstd, 0, 1e6, "0.5", "its deviation; above 100: evenly from 0 to m"),
+    DOUBLE(RANDAUG "mmax", augment.randaug.mmax, 0, 100, "10", "largest magnitude"),
+    DOUBLE(RANDAUG "p", augment.randaug.p, 0, 1, "0.5", "probability of a drawn operation to be applied"),
+    INT(RANDAUG "inc", augment.randaug.inc, 0, 1, "1",
+        "1: in all operations change grows with magnitude; 0: the older levels"),
 
     ENUM("optim.name", optim.name, optimizer_names, "adamw", "the optimiser"),
     DOUBLE("optim.lr", optim.lr, 0, 100, "1e-3", "learning rate after the warm-up"),
@@ -152,6 +199,7 @@ const mla_config_section mla_config_sections[] = {
     {"data", "what it is trained on"},
     {"data.twins", "of the generated set twins"},
     {"augment", "random changes of training images"},
+    {"augment.randaug", "RandAugment, in timm's form"},
     {"optim", "the optimiser"},
     {"schedule", "course of the learning rate"},
     {"train", "the loop"},
@@ -160,6 +208,8 @@ const mla_config_section mla_config_sections[] = {
 };
 const size_t mla_config_section_count = sizeof mla_config_sections / sizeof mla_config_sections[0];
 
+#define RANDAUG_ADVICE "rand-m9-n2-mstd0.5-inc1 is augment.randaug: {n: 2, m: 9, mstd: 0.5, inc: 1}"
+
 /* Names people know from elsewhere, with what to do instead. */
 static const struct {
     const char *name, *advice;
@@ -167,6 +217,19 @@ static const struct {
     {"model.image", "it is data.size"},
     {"model.channels", "it comes from the data set"},
     {"model.classes", "it comes from the data set"},
+    {"augment.aa", RANDAUG_ADVICE},
+    {"augment.auto_augment", RANDAUG_ADVICE},
+    {"augment.reprob", "it is augment.erase"},
+    {"augment.remode", "it is augment.erase_mode"},
+    {"augment.recount", "it is augment.erase_count"},
+    {"augment.hflip", "it is augment.flip"},
+    {"augment.train_interpolation", "it is augment.interpolation"},
+    {"augment.vflip", "images are flipped horizontally alone, by augment.flip"},
+    {"augment.mixup_alpha", "it is augment.mixup"},
+    {"augment.cutmix_alpha", "it is augment.cutmix"},
+    {"augment.switch_prob", "it is augment.mixup_switch_prob"},
+    {"augment.repeated_aug", "it is augment.aug_repeats, 1 without and usually 3 with"},
+    {"augment.smoothing", "it is train.label_smoothing"},
     {"sweep", "sweeps are not for `train`, which runs one configuration; drop the section and give values with --set"},
 };
 

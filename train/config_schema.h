@@ -14,7 +14,7 @@
 #include "train/text.h"
 
 enum {
-    MLA_CONFIG_KEYS_MAX = 160,
+    MLA_CONFIG_KEYS_MAX = 192,
     MLA_CONFIG_LIST_MAX = MLA_MAX_STAGES, /* entries of the longest list */
     MLA_CONFIG_NAME_BYTES = 96,           /* dotted name */
     MLA_CONFIG_SHOW_BYTES = 96,           /* excerpt of a value in a message */

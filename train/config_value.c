@@ -285,7 +285,7 @@ mla_status mla_config_set(mla_config *config, const mla_config_key *key, const m
     if (null && !key->automatic && !key->null_is_zero)
         return mla_fail(error, MLA_INVALID, "expected %s, found null; this key always has a value", allowed);
     if (null && key->null_is_zero) {
-        memset(field, 0, sizeof(double));
+        memset(field, 0, (due_list ? (size_t)key->most : 1) * sizeof(double));
         return MLA_OK;
     }
     if (null || (key->automatic && !value->list && is(item, "auto"))) {

@@ -209,24 +209,29 @@ const mla_dataset_info *mla_dataset_get_info(const mla_dataset *dataset) { retur
 
 /* ---- reading ---- */
 
-static mla_status read_kept(const mla_dataset *set, size_t index, uint64_t epoch, uint8_t *pixels, int *label,
-                            mla_error *error) {
-    mla_status status = set->kind->read(set, set->kept ? set->kept[index] : index, epoch, pixels, label, error);
+/* Part `crop` of the image, or all of it (NULL). */
+static mla_status read_kept(const mla_dataset *set, size_t index, uint64_t epoch, const mla_crop_name *crop, uint8_t *pixels,
+                            int *label, mla_error *error) {
+    const size_t stored = set->kept ? set->kept[index] : index;
+    const bool parts = crop && set->kind->read_part;
+    mla_status status = parts ? set->kind->read_part(set, stored, crop, pixels, label, error)
+                              : set->kind->read(set, stored, epoch, pixels, label, error);
+    if (status == MLA_OK && crop && !parts) status = mla_resized_crop_planes(pixels, set->info.size, crop, error);
     if (status == MLA_OK && set->class_map) *label = set->class_map[*label];
     return status;
 }
 
-mla_status mla_dataset_read(const mla_dataset *dataset, size_t index, uint64_t epoch, uint8_t *pixels, int *label,
-                            mla_error *error) {
+static mla_status read_or_replace(const mla_dataset *dataset, size_t index, uint64_t epoch, const mla_crop_name *crop,
+                                  uint8_t *pixels, int *label, mla_error *error) {
     size_t count = dataset->info.count;
     MLA_REQUIRE(index < count, "image %zu of %zu", index, count);
-    mla_status status = read_kept(dataset, index, epoch, pixels, label, error);
+    mla_status status = read_kept(dataset, index, epoch, crop, pixels, label, error);
     if (status == MLA_OK || status == MLA_NO_MEMORY || dataset->on_error == MLA_ON_ERROR_FAIL) return status;
     /* The counter is the one thing that changes in an open data set. */
     atomic_fetch_add_explicit((atomic_size_t *)(uintptr_t)&dataset->unreadable, 1, memory_order_relaxed);
     if (dataset->on_error == MLA_ON_ERROR_SUBSTITUTE) {
         for (size_t step = 1; step < count; step++) {
-            status = read_kept(dataset, (index + step) % count, epoch, pixels, label, error);
+            status = read_kept(dataset, (index + step) % count, epoch, crop, pixels, label, error);
             if (status == MLA_OK || status == MLA_NO_MEMORY) return status;
         }
         return mla_fail_context(error, "%s: none of the %zu images can be read; the last one: ", dataset->info.source,
@@ -235,6 +240,17 @@ mla_status mla_dataset_read(const mla_dataset *dataset, size_t index, uint64_t e
     *label = -1;
     memset(pixels, 0, 3 * (size_t)dataset->info.size * (size_t)dataset->info.size);
     return MLA_OK;
+}
+
+mla_status mla_dataset_read(const mla_dataset *dataset, size_t index, uint64_t epoch, uint8_t *pixels, int *label,
+                            mla_error *error) {
+    return read_or_replace(dataset, index, epoch, NULL, pixels, label, error);
+}
+
+mla_status mla_dataset_read_part(const mla_dataset *dataset, size_t index, uint64_t epoch, const mla_augment_config *augment,
+                                 uint64_t seed, uint64_t name, uint8_t *pixels, int *label, mla_error *error) {
+    const mla_crop_name crop = {augment, seed, epoch, name};
+    return read_or_replace(dataset, index, epoch, &crop, pixels, label, error);
 }
 
 size_t mla_dataset_unreadable(const mla_dataset *dataset) {

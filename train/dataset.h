@@ -47,6 +47,12 @@ const mla_dataset_info *mla_dataset_get_info(const mla_dataset *dataset);
 MLA_MUST_CHECK mla_status mla_dataset_read(const mla_dataset *dataset, size_t index, uint64_t epoch, uint8_t *pixels,
                                            int *label, mla_error *error);
 
+/* The same for a random part of the image as it is stored, resized to the set's size (resized_crop.h).  `name` names the
+ * random stream together with (seed, epoch). */
+MLA_MUST_CHECK mla_status mla_dataset_read_part(const mla_dataset *dataset, size_t index, uint64_t epoch,
+                                                const mla_augment_config *augment, uint64_t seed, uint64_t name,
+                                                uint8_t *pixels, int *label, mla_error *error);
+
 /* Images that could not be read since the set was opened (on_error: skip or substitute). */
 size_t mla_dataset_unreadable(const mla_dataset *dataset);
 

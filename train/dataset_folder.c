@@ -261,9 +261,9 @@ static mla_status folder_open(mla_dataset *set, const mla_data_config *config, m
     return status;
 }
 
-static mla_status folder_read(const mla_dataset *set, size_t index, uint64_t epoch, uint8_t *pixels, int *label,
-                              mla_error *error) {
-    (void)epoch;
+/* What becomes of a decoded image: part `crop` of it, or what the model sees in evaluation (NULL). */
+static mla_status read_file(const mla_dataset *set, size_t index, const mla_crop_name *crop, uint8_t *pixels, int *label,
+                            mla_error *error) {
     const folder_state *state = set->state;
     const mla_folder_index *files = &state->index;
     char *path = NULL;
@@ -272,13 +272,20 @@ static mla_status folder_read(const mla_dataset *set, size_t index, uint64_t epo
         return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory for a file name", files->root);
     mla_status status = mla_image_load(&image, path, error);
     if (status == MLA_OK) {
-        status = mla_image_fit(pixels, &image, &state->config, error);
+        status = crop ? mla_resized_crop(pixels, state->config.size, &image, crop, error)
+                      : mla_image_fit(pixels, &image, &state->config, error);
         if (status != MLA_OK) status = mla_fail_context(error, "%s: ", path);
         mla_image_free(&image);
     }
     free(path);
     *label = (int)files->label[index];
     return status;
+}
+
+static mla_status folder_read(const mla_dataset *set, size_t index, uint64_t epoch, uint8_t *pixels, int *label,
+                              mla_error *error) {
+    (void)epoch;
+    return read_file(set, index, NULL, pixels, label, error);
 }
 
 static int folder_label(const mla_dataset *set, size_t index) {
@@ -299,6 +306,7 @@ const mla_set_kind mla_set_image_folder = {
     .expects = "the folder that holds train/<class>/ and val/<class>/ (or test/<class>/) of JPEG and PNG files",
     .open = folder_open,
     .read = folder_read,
+    .read_part = read_file,
     .label = folder_label,
     .close = folder_close,
 };
@@ -307,6 +315,7 @@ const mla_set_kind mla_set_tiny_imagenet = {
     .expects = "the folder tiny-imagenet-200 as unpacked, or the folder that holds it; auto",
     .open = folder_open,
     .read = folder_read,
+    .read_part = read_file,
     .label = folder_label,
     .close = folder_close,
 };

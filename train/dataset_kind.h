@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "train/dataset.h"
+#include "train/resized_crop.h"
 
 typedef struct mla_set_kind {
     const char *name;    /* as in configs */
@@ -19,6 +20,9 @@ typedef struct mla_set_kind {
     mla_status (*open)(mla_dataset *set, const mla_data_config *config, mla_split split, uint64_t seed, mla_error *error);
     /* Image `index` of all images of the split, label in the kind's own class order. */
     mla_status (*read)(const mla_dataset *set, size_t index, uint64_t epoch, uint8_t *pixels, int *label, mla_error *error);
+    /* The same of a part of the image as stored; NULL: images are stored as `read` gives them. */
+    mla_status (*read_part)(const mla_dataset *set, size_t index, const mla_crop_name *name, uint8_t *pixels, int *label,
+                            mla_error *error);
     int (*label)(const mla_dataset *set, size_t index); /* without reading the image; NULL when generated */
     void (*close)(mla_dataset *set);
 } mla_set_kind;

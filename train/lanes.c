@@ -11,10 +11,8 @@
 /* What a thread works with. */
 typedef struct worker {
     mla_tape *tape;
-    real *images, *seed;
-    int *labels;
-    uint64_t *samples;
-    uint8_t *pixels;
+    mla_shard shard;
+    real *seed;
     bool profiled;
     mla_engine_profile profile;
 } worker;
@@ -56,14 +54,10 @@ static int buffers_needed(const mla_engine_options *o) {
 
 static bool worker_allocate(worker *w, const mla_engine *engine) {
     const mla_model_spec *spec = mla_model_get_spec(engine->model);
-    const size_t shard = (size_t)engine->options.shard, pixels = 3 * (size_t)spec->image * (size_t)spec->image;
+    const size_t shard = (size_t)engine->options.shard;
     w->tape = mla_tape_new();
-    w->images = malloc(shard * pixels * sizeof(real));
     w->seed = malloc(shard * sizeof(real));
-    w->labels = malloc(shard * sizeof(int));
-    w->samples = malloc(shard * sizeof(uint64_t));
-    w->pixels = malloc(pixels);
-    return w->tape && w->images && w->seed && w->labels && w->samples && w->pixels;
+    return mla_shard_allocate(&w->shard, shard, (size_t)spec->image) && w->tape && w->seed;
 }
 
 static mla_params *params_of(const mla_engine *engine) { return mla_model_params((mla_model *)(uintptr_t)engine->model); }
@@ -98,11 +92,8 @@ void mla_engine_free(mla_engine *e) {
     if (!e) return;
     for (int t = 0; e->workers && t < e->options.threads; t++) {
         mla_tape_free(e->workers[t].tape);
-        free(e->workers[t].images);
+        mla_shard_free(&e->workers[t].shard);
         free(e->workers[t].seed);
-        free(e->workers[t].labels);
-        free(e->workers[t].samples);
-        free(e->workers[t].pixels);
     }
     omp_destroy_lock(&e->lock);
     mla_prepared_free(e->prepared);
@@ -170,18 +161,19 @@ static mla_status fail_not_finite(const mla_engine *e, const mla_tape *tape, mla
 }
 
 /* Loss and correct answers of the shard's images; labels of -1 are left out. */
-static void count_results(const worker *w, const mla_tensor *logits, const mla_tensor *loss, size_t count, shard_sum *sum) {
+static void count_results(const mla_shard *shard, const mla_tensor *logits, const mla_tensor *loss, size_t count,
+                          shard_sum *sum) {
     const size_t classes = logits->shape[1];
     *sum = (shard_sum){0};
     for (size_t b = 0; b < count; b++) {
-        if (w->labels[b] < 0) continue;
+        if (shard->labels[b] < 0) continue;
         const real *row = logits->data + b * classes;
         size_t best = 0;
         for (size_t k = 1; k < classes; k++)
             if (row[k] > row[best]) best = k;
         sum->loss += (double)loss->data[b];
         sum->images++;
-        sum->correct += best == (size_t)w->labels[b];
+        sum->correct += best == (size_t)mla_shard_answer(shard, b);
     }
 }
 
@@ -194,6 +186,23 @@ typedef struct job {
     double smoothing;
     real *logits; /* (batch, classes), evaluation; NULL: not wanted */
 } job;
+
+/* The loss of each image, with one or two labels; images that are left out get label 0 and no weight. */
+static mla_var record_loss(worker *w, mla_var logits, const job *j) {
+    const mla_shard *shard = &w->shard;
+    bool mixed = false;
+    for (size_t b = 0; b < j->count; b++) {
+        mixed |= shard->shares[b] != 1;
+        w->seed[b] = shard->labels[b] < 0 ? 0 : (real)(1 / (double)j->batch);
+    }
+    int *labels = mla_tape_alloc(w->tape, j->count * sizeof(int));
+    for (size_t b = 0; labels && b < j->count; b++) labels[b] = shard->labels[b] < 0 ? 0 : shard->labels[b];
+    if (!labels) return MLA_NO_VAR;
+    if (!mixed) return mla_cross_entropy(w->tape, logits, labels, NULL, j->smoothing);
+    for (size_t b = 0; b < j->count; b++)
+        if (shard->shares[b] == 1) shard->others[b] = labels[b];
+    return mla_cross_entropy_mixed(w->tape, logits, labels, shard->others, shard->shares, j->smoothing);
+}
 
 static uint64_t start_part(const worker *w) { return w->profiled ? mla_profile_now() : 0; }
 
@@ -209,27 +218,20 @@ static mla_status run_shard(mla_engine *e, worker *w, const job *j, shard_sum *s
     const mla_model_spec *spec = mla_model_get_spec(e->model);
     const size_t side = (size_t)spec->image;
     uint64_t start = start_part(w);
-    mla_status status =
-        j->source->load(j->source->context, j->first, j->count, w->images, w->labels, w->samples, w->pixels, error);
+    for (size_t b = 0; b < j->count; b++) w->shard.shares[b] = 1;
+    mla_status status = j->source->load(j->source->context, j->first, j->count, &w->shard, error);
     if (status != MLA_OK) return status;
     end_part(w, MLA_PART_LOAD, &start);
     mla_tape_begin(w->tape, params_of(e), j->values, j->gradient);
     mla_prepared_use(e->prepared, w->tape);
-    const mla_forward forward = {j->gradient != NULL, j->source->seed, j->source->epoch, w->samples, NULL};
-    const mla_var x = mla_tape_input(w->tape, mla_tensor_make(w->images, 4, (size_t[]){j->count, 3, side, side}));
+    const mla_forward forward = {j->gradient != NULL, j->source->seed, j->source->epoch, w->shard.samples, NULL};
+    const mla_var x = mla_tape_input(w->tape, mla_tensor_make(w->shard.images, 4, (size_t[]){j->count, 3, side, side}));
     const mla_var logits = mla_model_forward(e->model, w->tape, x, &forward);
-    int *targets = mla_tape_alloc(w->tape, j->count * sizeof(int));
-    for (size_t b = 0; targets && b < j->count; b++) {
-        targets[b] = w->labels[b] < 0 ? 0 : w->labels[b];
-        w->seed[b] = w->labels[b] < 0 ? 0 : (real)(1 / (double)j->batch);
-    }
-    status = mla_tape_status(w->tape, error);
-    if (status != MLA_OK) return status;
-    const mla_var loss = mla_cross_entropy(w->tape, logits, targets, NULL, j->smoothing);
+    const mla_var loss = record_loss(w, logits, j);
     status = mla_tape_status(w->tape, error);
     if (status != MLA_OK) return status;
     const mla_tensor rows = mla_value(w->tape, logits), losses = mla_value(w->tape, loss);
-    count_results(w, &rows, &losses, j->count, sum);
+    count_results(&w->shard, &rows, &losses, j->count, sum);
     if (j->logits) memcpy(j->logits + j->first * rows.shape[1], rows.data, j->count * rows.shape[1] * sizeof(real));
     if (!j->gradient) return MLA_OK;
     if (!isfinite(sum->loss)) return fail_not_finite(e, w->tape, error);

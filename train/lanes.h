@@ -24,6 +24,7 @@
 
 #include "autograd/profile.h"
 #include "layers/model.h"
+#include "train/shard.h"
 
 typedef struct mla_engine mla_engine;
 
@@ -34,18 +35,17 @@ typedef struct mla_engine_options {
 } mla_engine_options;
 
 /* Where images come from.  `load` is called by any thread, for `count` neighbouring images of the batch (or set) from
- * `first` on: writes images (count, 3, S, S) normalised, labels (count; -1: leave the image out) and samples (count,
- * indices in the data set that name random streams).  `pixels` is scratch of 3 S S bytes for one image. */
+ * `first` on: writes the shard's images, labels and samples, and others and shares of what it mixes (shares are 1 before).
+ */
 typedef struct mla_image_source {
-    mla_status (*load)(void *context, size_t first, size_t count, real *images, int *labels, uint64_t *samples,
-                       uint8_t *pixels, mla_error *error);
+    mla_status (*load)(void *context, size_t first, size_t count, mla_shard *shard, mla_error *error);
     void *context;
     uint64_t seed, epoch; /* for drop path */
 } mla_image_source;
 
 typedef struct mla_batch_result {
     double loss_sum;          /* over the images used */
-    uint64_t images, correct; /* images used; those whose largest logit is the label's */
+    uint64_t images, correct; /* images used; those whose largest logit is the label's, of mixed ones mla_shard_answer */
     real *gradient;           /* of the mean loss over the images used, up to `scale`; engine's */
     double scale;             /* multiply the gradient by it: 1 unless images were left out */
 } mla_batch_result;

@@ -41,18 +41,18 @@ static mla_status load_one(real *out, const char *path, const mla_checkpoint *ch
 }
 
 /* An image that can't be read leaves its reason, and zeros in its place. */
-static mla_status load(void *context, size_t first, size_t count, real *images, int *labels, uint64_t *samples,
-                       uint8_t *pixels, mla_error *error) {
+static mla_status load(void *context, size_t first, size_t count, mla_shard *shard, mla_error *error) {
     round_of_images *round = context;
     const mla_checkpoint *checkpoint = &round->loaded->checkpoint;
     const size_t side = (size_t)checkpoint->classes.size, values = 3 * side * side;
+    real *images = shard->images;
     for (size_t i = first; i < first + count; i++, images += values) {
         const char *path = mla_image_list_path(round->list, round->first + i);
         mla_error why = {0};
-        samples[i - first] = round->first + i;
-        labels[i - first] = 0;
-        if (load_one(images, path, checkpoint, pixels, &why) == MLA_OK) continue;
-        labels[i - first] = -1;
+        shard->samples[i - first] = round->first + i;
+        shard->labels[i - first] = 0;
+        if (load_one(images, path, checkpoint, shard->pixels, &why) == MLA_OK) continue;
+        shard->labels[i - first] = -1;
         memset(images, 0, values * sizeof *images);
         round->failure[i] = strdup(why.text);
         if (!round->failure[i]) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", path);

@@ -11,7 +11,10 @@
 #include "core/gemm.h"
 #include "train/config_compare.h"
 #include "train/file.h"
+#include "train/augment.h"
 #include "train/machine.h"
+#include "train/mix.h"
+#include "train/resized_crop.h"
 
 mla_params *mla_run_params(const mla_run *run) { return mla_model_params(run->model); }
 
@@ -115,6 +118,13 @@ static void print_model(const mla_run *run) {
             "(biases, norms, position, convolution, mirror)\n",
             mla_family_name(run->config.model.family), mla_attention_kinds_text(&run->config.model, kinds), params->count,
             run->config.optim.weight_decay, t.count[1], t.tensors[1], t.count[0], t.tensors[0]);
+    char augmentation[MLA_AUGMENT_TEXT_BYTES];
+    mla_augment_describe(&run->config.augment, augmentation);
+    fprintf(stderr, "augmentation: %s%s\n", augmentation,
+            mla_mix_on(&run->config.augment, 0) ? " (of mixed images the label with the larger share counts as right)" : "");
+    if (mla_resized_crop_on(&run->config.augment) && run->config.model.image <= 64 && run->config.augment.scale[0] < 0.5)
+        fputs("note: augment.scale leaves little of images this small; they are usually trained with augment.crop_padding\n",
+              stderr);
     fprintf(stderr, "machine: %d thread%s for %d lanes; %s\n", run->threads, run->threads == 1 ? "" : "s",
             run->config.train.lanes, mla_gemm_backend());
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/rng.h"
-#include "train/dataset.h"
+#include "train/augment.h"
 
 mla_status mla_config_fill_from_data(mla_config *config, mla_error *error) {
     config->model.image = config->data.size;
@@ -44,17 +44,17 @@ void mla_stand_in_close(mla_stand_in *s) {
     s->bytes = NULL;
 }
 
-static mla_status load(void *context, size_t first, size_t count, real *images, int *labels, uint64_t *samples,
-                       uint8_t *pixels, mla_error *error) {
+static mla_status load(void *context, size_t first, size_t count, mla_shard *shard, mla_error *error) {
     const mla_stand_in *s = context;
     const double mean[3] = {0.5, 0.5, 0.5}, deviation[3] = {0.25, 0.25, 0.25};
     (void)error;
     for (size_t i = 0; i < count; i++) {
         const size_t sample = first + i;
-        memcpy(pixels, s->bytes + sample * 61 % PLACES, image_bytes(s));
-        mla_image_prepare(images + i * image_bytes(s), pixels, s->size, mean, deviation, s->augment, 0, 0, sample);
-        labels[i] = (int)(sample % (size_t)s->classes);
-        samples[i] = sample;
+        memcpy(shard->pixels, s->bytes + sample * 61 % PLACES, image_bytes(s));
+        mla_image_augment(shard->images + i * image_bytes(s), shard->pixels, s->size, mean, deviation, s->augment, 0, 0,
+                          sample);
+        shard->labels[i] = (int)(sample % (size_t)s->classes);
+        shard->samples[i] = sample;
     }
     return MLA_OK;
 }

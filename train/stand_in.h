@@ -9,7 +9,7 @@
  * from the data set itself, which is an error where that cannot be found. */
 MLA_MUST_CHECK mla_status mla_config_fill_from_data(mla_config *config, mla_error *error);
 
-/* Random bytes as images, cropped, flipped and normalised as in training.  Labels go round the classes. */
+/* Random bytes as images, augmented and normalised as in training, but not mixed.  Labels go round the classes. */
 typedef struct mla_stand_in {
     int size, classes;
     const mla_augment_config *augment; /* the caller keeps it */

@@ -107,7 +107,9 @@ static mla_status step(mla_run *run, mla_error *error) {
     const uint64_t first = c->step_in_epoch * batch, size = count - first < batch ? count - first : batch;
     order_epoch(run);
     mla_loader loader = loader_of(run, run->train_set, true);
-    loader.order = run->order + first;
+    loader.order = run->order;
+    loader.first = first;
+    loader.batch = size;
     const mla_image_source source = mla_loader_source(&loader);
     mla_batch_result result;
     mla_status status = mla_engine_gradient(run->engine, &source, size, run->config.train.label_smoothing, &result, error);

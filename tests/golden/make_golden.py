@@ -98,17 +98,17 @@ OPTIONS = dict(cosformer=dict(gate=True, eps=1e-3), performer=dict(performer=dic
 # ---- files --------------------------------------------------------------------------------------
 
 def write_safetensors(path, tensors, metadata):
-    """tensors: name -> float32 array.  Length of the header, JSON header, data end to end."""
+    """tensors: name -> float32 or uint8 array.  Length of the header, JSON header, data end to end."""
     header, offset = {'__metadata__': {'format': 'pt', **metadata}}, 0
     for name, t in tensors.items():
-        header[name] = dict(dtype='F32', shape=list(t.shape), data_offsets=[offset, offset + t.nbytes])
+        header[name] = dict(dtype='U8' if t.dtype == np.uint8 else 'F32', shape=list(t.shape), data_offsets=[offset, offset + t.nbytes])
         offset += t.nbytes
     text = json.dumps(header, separators=(',', ':')).encode()
     text += b' ' * (-len(text) % 8)                                    # the data starts aligned
     with open(path, 'wb') as f:
         f.write(struct.pack('<Q', len(text)) + text)
         for t in tensors.values():
-            f.write(t.astype('<f4').tobytes())
+            f.write(t.astype('u1' if t.dtype == np.uint8 else '<f4').tobytes())
 
 
 def read_safetensors(path):
@@ -118,7 +118,8 @@ def read_safetensors(path):
         data = f.read()
     metadata = header.pop('__metadata__')
     metadata.pop('format')
-    return {name: np.frombuffer(data[slice(*entry['data_offsets'])], '<f4').reshape(entry['shape'])
+    types = {'F32': '<f4', 'U8': 'u1'}
+    return {name: np.frombuffer(data[slice(*entry['data_offsets'])], types[entry['dtype']]).reshape(entry['shape'])
             for name, entry in header.items()}, metadata
 
 

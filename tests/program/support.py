@@ -189,7 +189,7 @@ def end(process):
 
 def last_message(err):
     """The program's own sentence: the last line that begins with its name."""
-    found = [line for line in err.splitlines() if re.match(r'mirrorla( \w+)?: ', line)]
+    found = [line for line in err.splitlines() if re.match(r'mirrorla( \w+)*: ', line)]
     return found[-1] if found else ''
 
 
