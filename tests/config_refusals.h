@@ -25,7 +25,7 @@ static const refusal refusals[] = {
     {"model:\n  classes: 10\n", {"t.yaml:2: model.classes", "comes from the data set"}},
     {"model: {channels: 3}\n", {"model.channels", "comes from the data set"}},
     {"model: {image: 32}\n", {"model.image", "it is data.size"}},
-    {"sweep: {train.seed: [0, 1]}\n", {"t.yaml:1: sweep", "sweeps are not for `train`"}},
+    {"sweep: {train.seed: [0, 1]}\n", {"t.yaml:1: sweep", "mirrorla ablate"}},
     {"optim:\n  lr: 1e-3\n  eps: 1e-8\n  lr: 2e-3\n", {"t.yaml:4: optim.lr", "given twice", "line 2 and in line 4"}},
     {"optim: {lr: 1}\nmodel: {}\noptim: {}\n", {"t.yaml:3: optim", "line 1 and in line 3"}},
     {"base: other.yaml\n", {"t.yaml:1: base", "in files only"}},

@@ -154,7 +154,8 @@ static const struct {
     {"model.image", "it is data.size"},
     {"model.channels", "it comes from the data set"},
     {"model.classes", "it comes from the data set"},
-    {"sweep", "sweeps are not for `train`, which runs one configuration; drop the section and give values with --set"},
+    {"sweep", "a file with a sweep is run by 'mirrorla ablate FILE', and is no base; the other commands take one "
+              "configuration"},
 };
 
 const mla_config_key *mla_config_key_find(const char *name) {

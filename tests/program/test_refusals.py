@@ -113,7 +113,7 @@ class Refusals(support.Case):
             ('model: {classes: 10}\n', ['model.classes', 'comes from the data set']),
             ('train: {lanes: 6}\n', ['train.lanes', 'power of two']),
             ('train: {shard: 500}\n', ['train.shard', 'train.batch']),
-            ('sweep: {train.seed: [0, 1]}\n', ['sweep', 'train']),
+            ('sweep: {train.seed: [0, 1]}\n', ['sweep', 'mirrorla ablate']),
             ('- a\n- b\n', [':1', 'expected sections', 'a list']),
             ('a: \x01\n', ['control characters']),
             (b'\x80\x04\x95pickle', ['UTF-8']),
