@@ -360,6 +360,15 @@ static mla_status load(mla_config *config, const char *text, const char *name, c
     return end_loader(l, config, status);
 }
 
+mla_status mla_config_try(mla_config *config, const mla_config_assignment *value, const char *origin, mla_error *error) {
+    mla_error local = {0};
+    loader *l = new_loader(origin, error ? error : &local);
+    if (!l) return MLA_NO_MEMORY;
+    const mla_status status = apply_assignments(l, value, 1, origin);
+    if (status == MLA_OK) complete(&l->config, l->counts);
+    return end_loader(l, config, status);
+}
+
 mla_status mla_config_load_cell(mla_config *config, const mla_config_cell *cell, bool check, mla_error *error) {
     mla_error local = {0};
     loader *l = new_loader(cell->path, error ? error : &local);

@@ -130,6 +130,10 @@ typedef struct mla_config_assignment {
     const mla_yaml_node *node; /* its value */
 } mla_config_assignment;
 
+/* One value alone, in a config of defaults: type and range.  `origin` is the file that its line is of. */
+MLA_MUST_CHECK mla_status mla_config_try(mla_config *config, const mla_config_assignment *value, const char *origin,
+                                         mla_error *error);
+
 typedef struct mla_config_cell {
     const char *path; /* a file that may have a `sweep` section, which is passed over */
     const char *const *overrides;

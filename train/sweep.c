@@ -50,12 +50,11 @@ static bool is_number_or_switch(const mla_config_key *key) {
 mla_status mla_sweep_value_text(char **out, const mla_sweep *sweep, const mla_config_key *key, const mla_yaml_node *node,
                                 mla_error *error) {
     const mla_config_assignment one = {key, node};
-    const mla_config_cell cell = {sweep->path, sweep->overrides, sweep->override_count, &one, key ? 1 : 0};
     mla_config *config = malloc(sizeof *config);
     size_t length = 0;
     *out = NULL;
     mla_status status = config ? MLA_OK : mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", sweep->path);
-    if (status == MLA_OK) status = mla_config_load_cell(config, &cell, false, error);
+    if (status == MLA_OK && key) status = mla_config_try(config, &one, sweep->path, error);
     if (status == MLA_OK) {
         FILE *text = open_memstream(out, &length);
         if (text && is_number_or_switch(key))

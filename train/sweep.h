@@ -4,12 +4,12 @@
  *     sweep:
  *       title: Feature maps                              # of the table
  *       model.attention.kind: [relu, mirror]             # an axis: any key, with the values that it takes
- *       variants:                                        # the list axis: named sets of keys that change together
- *         plain: {}
+ *       size:                                            # a list axis, of any name: named sets of keys that change together
+ *         small: {}
  *         wide: {model.dims: [96], model.heads: [6]}
  *       train.seed: [0, 1, 2]                            # the seed axis: cells that differ in nothing else are one row
  *       exclude:                                         # cells left out: those that match every entry of a rule
- *         - {model.attention.kind: relu, variants: wide}
+ *         - {model.attention.kind: relu, size: wide}
  *       base: {model.attention.kind: relu}               # whom the others are compared with
  *
  * The cells are the grid of all axes.  A rule of `exclude` names some axes, each with a value or a list of values.  `base`
@@ -42,8 +42,8 @@ typedef struct mla_sweep_value {
 } mla_sweep_value;
 
 typedef struct mla_sweep_axis {
-    const char *name; /* the dotted key, or "variants" */
-    const mla_config_key *key;
+    const char *name;          /* the dotted key, or that of a list axis */
+    const mla_config_key *key; /* NULL: a list axis */
     int line;
     mla_sweep_value *value;
     int count;

@@ -1,11 +1,11 @@
-/* The axes of a sweep: keys with values, and variants. */
+/* The axes of a sweep: keys with values, and lists of variants. */
 #include "train/sweep.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const words[] = {"title", "variants", "exclude", "base", NULL};
+static const char *const words[] = {"title", "exclude", "base", NULL};
 
 enum { PART_SHOWN = 40 }; /* characters of a value in a name */
 
@@ -141,11 +141,17 @@ static mla_status read_variant_key(const mla_sweep *sweep, const mla_yaml_node *
     return status;
 }
 
+/* Named sets of keys: what tells a list axis from a misspelled word or key. */
+static bool is_variants(const mla_yaml_node *name) {
+    const mla_yaml_node *map = name->next;
+    if (map->kind != MLA_YAML_MAP || !map->child || strchr(name->text, '.')) return false;
+    for (const mla_yaml_node *variant = map->child; variant; variant = variant->next->next)
+        if (variant->next->kind == MLA_YAML_MAP) return true;
+    return false;
+}
+
 static mla_status read_variants(mla_sweep *sweep, const mla_yaml_node *name, mla_error *error) {
     const mla_yaml_node *map = name->next;
-    if (map->kind != MLA_YAML_MAP || !map->child)
-        return mla_sweep_fail(sweep, name->line, name->text, error,
-                              "expected named sets of keys, for example {plain: {}, wide: {model.dims: [96]}}");
     mla_sweep_axis *axis = NULL;
     mla_status status = new_axis(sweep, name, NULL, &axis, error);
     for (const mla_yaml_node *variant = map->child; variant && status == MLA_OK; variant = variant->next->next) {
@@ -176,12 +182,12 @@ static mla_status read_entry(mla_sweep *sweep, const mla_yaml_node *name, const 
     if (strcmp(name->text, "exclude") == 0) return *exclude = name, MLA_OK;
     if (strcmp(name->text, "base") == 0) return *base = name, MLA_OK;
     if (strcmp(name->text, "title") == 0) return read_title(sweep, name, error);
-    if (strcmp(name->text, "variants") == 0) return read_variants(sweep, name, error);
     const mla_config_key *key = mla_config_key_find(name->text);
     if (key) return read_key_axis(sweep, name, key, error);
     if (mla_config_section_find(name->text))
         return mla_sweep_fail(sweep, name->line, name->text, error,
                               "this is a section; an axis names its key with dots, for example %s.KEY: [...]", name->text);
+    if (is_variants(name)) return read_variants(sweep, name, error);
     const char *near = mla_config_nearest(name->text, words);
     if (near) return mla_sweep_fail(sweep, name->line, name->text, error, "unknown; did you mean %s?", near);
     return unknown_key(sweep, name->line, name->text, error);
@@ -197,28 +203,43 @@ static void move_seeds_last(mla_sweep *sweep) {
     sweep->axis[sweep->seed_axis] = seeds;
 }
 
+/* The axis other than `own` that gives the key values too; NULL if there is none. */
+static const mla_sweep_axis *other_source(const mla_sweep *sweep, int own, const mla_config_key *key) {
+    for (int a = 0; a < sweep->axis_count; a++)
+        for (int v = 0; a != own && v < sweep->axis[a].count; v++)
+            for (size_t i = 0; i < sweep->axis[a].value[v].set_count; i++)
+                if (sweep->axis[a].value[v].set[i].key == key) return &sweep->axis[a];
+    return NULL;
+}
+
+static const char *override_of(const mla_sweep *sweep, const mla_config_key *key) {
+    const size_t length = strlen(key->name);
+    for (size_t i = 0; i < sweep->override_count; i++)
+        if (strncmp(sweep->overrides[i], key->name, length) == 0 && sweep->overrides[i][length] == '=')
+            return sweep->overrides[i];
+    return NULL;
+}
+
+static mla_status check_source(const mla_sweep *sweep, int axis, const mla_config_assignment *set, mla_error *error) {
+    const mla_sweep_axis *other = other_source(sweep, axis, set->key);
+    const char *name = set->key->name, *override = override_of(sweep, set->key);
+    if (other)
+        return mla_sweep_fail(sweep, set->node->line, name, error, "two axes give it values, %s and %s",
+                              sweep->axis[axis].name, other->name);
+    if (override)
+        return mla_sweep_fail(sweep, set->node->line, name, error,
+                              "the sweep gives this key its values, --set %s would have no effect", override);
+    return MLA_OK;
+}
+
 /* A key gets its value from one place. */
 static mla_status check_sources(const mla_sweep *sweep, mla_error *error) {
+    mla_status status = MLA_OK;
     for (int a = 0; a < sweep->axis_count; a++)
-        for (int v = 0; v < sweep->axis[a].count; v++) {
-            const mla_sweep_value *value = &sweep->axis[a].value[v];
-            for (size_t i = 0; i < value->set_count; i++) {
-                const mla_config_assignment *set = &value->set[i];
-                const char *name = set->key->name;
-                const size_t length = strlen(name);
-                for (int b = 0; b < sweep->axis_count; b++)
-                    if (b != a && sweep->axis[b].key == set->key)
-                        return mla_sweep_fail(sweep, set->node->line, name, error,
-                                              "an axis of its own, and set by variant %s as well",
-                                              sweep->axis[a].key ? sweep->axis[b].name : value->text);
-                for (size_t o = 0; o < sweep->override_count; o++)
-                    if (strncmp(sweep->overrides[o], name, length) == 0 && sweep->overrides[o][length] == '=')
-                        return mla_sweep_fail(sweep, set->node->line, name, error,
-                                              "the sweep gives this key its values, --set %s would have no effect",
-                                              sweep->overrides[o]);
-            }
-        }
-    return MLA_OK;
+        for (int v = 0; v < sweep->axis[a].count; v++)
+            for (size_t i = 0; i < sweep->axis[a].value[v].set_count && status == MLA_OK; i++)
+                status = check_source(sweep, a, &sweep->axis[a].value[v].set[i], error);
+    return status;
 }
 
 mla_status mla_sweep_read_axes(mla_sweep *sweep, const mla_yaml_node **exclude, const mla_yaml_node **base,

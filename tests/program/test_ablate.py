@@ -369,6 +369,9 @@ class Ablate(support.Case):
                          [f'lr0.001-dims{d}-variance_angle_{v}' for d in (16, 32) for v in ('true', 'false')])
         self.assertEqual(self.names('sweep: {optim.betas: [[0.9, 0.999], [0.8, 0.99]]}\n'),
                          ['betas0.9_0.999', 'betas0.8_0.99'])
+        self.assertEqual(self.names('sweep:\n  size: {small: {}, wide: {model.dims: [32]}}\n'
+                                    '  form: {plain: {}, deep: {model.depths: [2]}}\n'),
+                         ['small-plain', 'small-deep', 'wide-plain', 'wide-deep'])
         # what a file name can't hold, and what is too long, is told apart by a hash
         long = 'x' * 300
         found = self.names(f'sweep:\n  variants: {{"a/b": {{optim.lr: 0.1}}, "a b": {{optim.lr: 0.2}}, .b: {{optim.lr: 0.3}}, '
@@ -455,9 +458,11 @@ class Ablate(support.Case):
             ('optim.lr: [0.1]\n  optim.lr: [0.2]', ['x.yaml:4: ', 'given twice, in line 3']),
             ('model.heads: [[2], [3]]', ['3 heads', 'x.yaml:3: model.heads', 'in cell heads3']),
             ('train.max_steps: [1, 2]', ['x.yaml: train.max_steps is 1']),
-            ('variants: [a]', ['x.yaml:3: ', 'named sets']),
-            ('variants: {}', ['x.yaml:3: ', 'named sets']),
-            ('variants: {a: 3}', ['x.yaml:3: sweep: a', '{optim.lr: 1e-3}']),
+            ('variants: [a]', ['x.yaml:3: ', 'variants', 'unknown key']),
+            ('variants: {}', ['x.yaml:3: ', 'variants', 'unknown key']),
+            ('variants: {a: 3, b: {}}', ['x.yaml:3: sweep: a', '{optim.lr: 1e-3}']),
+            ('model.x: {a: {}}', ['x.yaml:3: ', 'model.x', 'unknown key']),
+            ('bas: {optim.lr: 1}', ['x.yaml:3: ', 'did you mean base?']),
             ('variants: {a: {optim.lrr: 1}}', ['x.yaml:3: ', 'optim.lrr', 'did you mean optim.lr?']),
             ('variants: {a: {optim: {lr: 1}}}', ['x.yaml:3: ', 'section']),
             ('variants: {a: {optim.lr: -1}}', ['x.yaml:3: optim.lr', 'out of range']),
@@ -466,7 +471,8 @@ class Ablate(support.Case):
             ('variants: {a: {optim.lr: 1}, A: {}}', ['the folder A']),
             ('variants: {a: {optim.lr: 1, optim.lr: 2}}', ['x.yaml:3: ', 'optim.lr', 'twice']),
             ('variants: {a: {train.seed: 1}}', ['x.yaml:3: ', 'seeds are an axis']),
-            ('variants: {a: {optim.lr: 1}}\n  optim.lr: [2]', ['x.yaml:3: ', 'optim.lr', 'variant a']),
+            ('variants: {a: {optim.lr: 1}}\n  optim.lr: [2]', ['x.yaml:3: ', 'optim.lr', 'variants and optim.lr']),
+            ('one: {a: {optim.lr: 1}}\n  two: {b: {optim.lr: 2}}', ['x.yaml:3: ', 'optim.lr', 'one and two']),
             ('train.seed: [0, 1]\n  exclude: []', ['x.yaml:4: ', 'exclude', 'list of rules']),
             ('train.seed: [0, 1]\n  exclude: [{}]', ['x.yaml:4: ', 'exclude']),
             ('train.seed: [0, 1]\n  exclude: {train.seed: 2}', ['x.yaml:4: ', 'has no value 2; it has: 0, 1']),
