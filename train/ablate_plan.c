@@ -10,10 +10,10 @@
 
 enum { MIB = 1 << 20 };
 
-/* The program and its libraries, and the images of a data set that is kept in memory. */
+/* The program with its libraries (measured: 9 MiB), rounded up, and the images of a data set that is kept in memory. */
 static size_t process_bytes(const mla_config *config) {
     const bool cifar = config->data.set == MLA_SET_CIFAR10 || config->data.set == MLA_SET_CIFAR100;
-    return (size_t)(cifar ? 64 + 184 : 64) * MIB;
+    return (size_t)(cifar ? 24 + 184 : 24) * MIB;
 }
 
 static mla_status plan_row(mla_ablate_plan *plan, mla_config *config, int threads, mla_error *error) {
