@@ -289,6 +289,28 @@ class Ablate(support.Case):
         self.assertEqual(self.state(name)['attempts'], 2)
         self.check_table(epochs=40)
 
+    def test_no_orphans(self):
+        """Runs end with the ablate that started them, at a checkpoint; the next one waits for them and goes on."""
+        self.write('sweep.yaml', 'base: tiny.yaml\nsweep: {train.seed: [0, 1]}\n')
+        endless = ['--set', 'train.epochs=100000', '--jobs', '2', '--threads', '2']
+        process = self.start('ablate', 'sweep.yaml', '--out', 'out', *endless)
+        self.assertTrue(wait_for(lambda: len(self.trainings()) == 2 and len(self.logs()) == 2, process))
+        first = self.trainings()
+        process.kill()
+        process.wait()
+        process = self.start('ablate', 'sweep.yaml', '--out', 'out', *endless)
+        self.assertTrue(wait_for(lambda: len(self.trainings()) == 2 and not set(first.values()) & set(self.trainings().values()),
+                                 process, 30), self.trainings())
+        self.assertTrue(wait_for(lambda: all(state['attempts'] == 2 for state in self.states().values()), process))
+        process.send_signal(signal.SIGINT)
+        result = self.finish(process)
+        self.assertEqual(result.code, 130, str(result))
+        for seed in (0, 1):
+            text = self.read('out', 'cells', f's{seed}', 'output.txt').decode()
+            self.assertEqual(text.count('==== attempt '), 2)
+            self.assertIn('interrupted after step', text.split('==== attempt 2')[0])
+            self.assertIn('resume: from', text.split('==== attempt 2')[1])
+
     def test_data_that_fails(self):
         """A set of keys in which the data does not exist, and one whose file is cut."""
         self.write('cifar.yaml', CIFAR)
