@@ -438,9 +438,12 @@ class Ablate(support.Case):
         self.assertEqual([row['difference'] is None for row in table['rows']], 3 * [True] + 3 * [False])
 
     def test_averaged_weights_and_single_seeds(self):
-        self.write('sweep.yaml', 'base: tiny.yaml\noptim: {ema: 0.5}\nsweep: {model.attention.kind: [relu, mirror], base: relu}\n')
+        self.write('sweep.yaml', 'base: tiny.yaml\noptim: {ema: 0.9, lr: 0.02}\ntrain: {epochs: 4}\n'
+                   'sweep: {model.attention.kind: [relu, mirror], base: relu}\n')
         result = self.ablate('sweep.yaml')
-        table = self.check_table()
+        table = self.check_table(epochs=4)
+        ends = [read_lines(self.path('out', 'cells', name, 'log.jsonl'))[-1] for name in ('relu', 'mirror')]
+        self.assertTrue(any(end['ema_test_correct'] != end['test_correct'] for end in ends), ends)
         d = table['rows'][1]['difference']
         self.assertEqual((d['n'], d['p'], d['low'], table['rows'][1]['sd']), (1, None, None, None))
         self.assertIn('of the averaged weights', result.out)
