@@ -177,10 +177,7 @@ static void print_cells(const mla_ablate_run *run) {
 
 static void summarise(const mla_ablate_run *run, mla_ablate_summary *summary) {
     summary->cells = run->sweep->cell_count;
-    for (int i = 0; i < run->sweep->cell_count; i++) {
-        summary->done += run->state[i].status == MLA_CELL_DONE;
-        summary->failed += run->state[i].status == MLA_CELL_FAILED || run->state[i].status == MLA_CELL_KILLED;
-    }
+    for (int i = 0; i < run->sweep->cell_count; i++) summary->done += run->state[i].status == MLA_CELL_DONE;
 }
 
 /* What only looks: the list of cells, or the table of what is there. */

@@ -28,7 +28,7 @@ typedef struct mla_ablate_options {
 } mla_ablate_options;
 
 typedef struct mla_ablate_summary {
-    int cells, done, failed; /* failed: or killed */
+    int cells, done;
 } mla_ablate_summary;
 
 /* Prints the table in Markdown (or the list of cells) to stdout; MLA_INTERRUPTED after a signal.  Nothing is created before

@@ -84,7 +84,8 @@ static void show(loop *l) {
     for (int i = 0; i < l->run->jobs; i++) {
         const size_t used = strlen(names);
         if (l->jobs[i].pid)
-            snprintf(names + used, sizeof names - used, "%s%.40s", used ? ", " : "", l->run->sweep->cell[l->jobs[i].cell].name);
+            snprintf(names + used, sizeof names - used, "%s%.40s", used ? ", " : "",
+                     l->run->sweep->cell[l->jobs[i].cell].name);
     }
     count_work(l, &behind, &all);
     remaining(l, left);

@@ -117,8 +117,9 @@ void mla_ablate_judge(const mla_ablate_run *run, int cell, int wait_status, mla_
     last_words(words, sizeof words, folder);
     state->reason[0] = 0;
     if (signal_number) {
-        const bool crash = signal_number != SIGKILL && signal_number != SIGTERM && signal_number != SIGINT && *words;
-        state->status = MLA_CELL_KILLED;
+        const bool crash = (signal_number == SIGABRT || signal_number == SIGSEGV || signal_number == SIGBUS) && *words;
+        /* asked to end before it could handle that */
+        state->status = signal_number == SIGTERM || signal_number == SIGINT ? MLA_CELL_STOPPED : MLA_CELL_KILLED;
         snprintf(state->reason, sizeof state->reason, "signal %d (%s)%s%s%s", signal_number, strsignal(signal_number),
                  signal_number == SIGKILL ? ", by somebody or for want of memory" : "", crash ? ": " : "",
                  crash ? words : "");

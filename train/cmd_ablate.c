@@ -27,7 +27,7 @@ static const char help[] =
     "  --dry-run         check everything and list the cells; nothing is created\n"
     "  --table-only      the table of what is there; nothing is trained\n"
     "  --help            this text\n\n"
-    "Exit status: 0 all cells are done, 1 some failed, 2 wrong usage or input, 130 interrupted.\n";
+    "Exit status: 0 all cells are done, 1 some are not, 2 wrong usage or input, 130 interrupted.\n";
 
 static int parse(int argc, char **argv, mla_ablate_options *options, mla_cli_list *overrides, bool *done) {
     enum { SET = 1, OUT, JOBS, THREADS, DRY_RUN, TABLE_ONLY, HELP };
@@ -77,9 +77,9 @@ int mla_cmd_ablate(int argc, char **argv) {
         mla_ablate_summary summary;
         mla_interrupt_setup();
         code = mla_ablate(&options, &summary, &error) == MLA_OK ? 0 : mla_cli_failed(&error);
-        if (code == 0 && summary.failed && !options.dry_run && !options.table_only) {
-            fprintf(stderr, "mirrorla: %d of %d cells failed; calling it again runs them again\n", summary.failed,
-                    summary.cells);
+        if (code == 0 && summary.done < summary.cells && !options.dry_run && !options.table_only) {
+            fprintf(stderr, "mirrorla: %d of %d cells are not done; calling it again goes on with them\n",
+                    summary.cells - summary.done, summary.cells);
             code = 1;
         }
     }

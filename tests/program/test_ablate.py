@@ -213,7 +213,7 @@ class Ablate(support.Case):
         self.assertEqual(result.out, self.read('out', 'table.md').decode())
         self.assertRegex(result.out, r'\| mirror-lr0\.005 \| \*\*2 of 3\*\* \| .*1: \*\*failed\*\*')
         self.assertIn(f'- {broken}: failed, exit code', result.out)
-        self.assertIn('1 of 18 cells failed', support.last_message(result.err))
+        self.assertIn('1 of 18 cells are not done', support.last_message(result.err))
 
         # a further call runs that one alone
         logs = self.logs()
@@ -285,6 +285,13 @@ class Ablate(support.Case):
         self.assertEqual(self.cells()[name]['status'], 'killed')
         self.assertIn(f'- {name}: killed, signal 9', result.out)
         self.assertEqual(len(self.done()), 5)
+        # one that is asked to end does so at a checkpoint; the sweep is not complete then
+        shutil.rmtree(self.path('out', 'cells', name))
+        process = self.start('ablate', 'grid.yaml', '--out', 'out', *words)
+        self.assertTrue(wait_for(lambda: name in self.trainings() and name in self.logs(), process))
+        os.kill(self.trainings()[name], signal.SIGTERM)
+        self.assertEqual(self.finish(process).code, 1)
+        self.assertEqual((self.state(name)['status'], self.cells()[name]['status']), ('stopped', 'missing'))
         self.ablate('grid.yaml', *words)
         self.assertEqual(self.state(name)['attempts'], 2)
         self.check_table(epochs=40)
@@ -301,12 +308,13 @@ class Ablate(support.Case):
         process = self.start('ablate', 'sweep.yaml', '--out', 'out', *endless)
         self.assertTrue(wait_for(lambda: len(self.trainings()) == 2 and not set(first.values()) & set(self.trainings().values()),
                                  process, 30), self.trainings())
-        self.assertTrue(wait_for(lambda: all(state['attempts'] == 2 for state in self.states().values()), process))
+        outputs = [os.path.join('out', 'cells', name, 'output.txt') for name in ('s0', 's1')]
+        self.assertTrue(wait_for(lambda: all(b'resume: from' in self.read(name) for name in outputs), process))
         process.send_signal(signal.SIGINT)
         result = self.finish(process)
         self.assertEqual(result.code, 130, str(result))
-        for seed in (0, 1):
-            text = self.read('out', 'cells', f's{seed}', 'output.txt').decode()
+        for name in outputs:
+            text = self.read(name).decode()
             self.assertEqual(text.count('==== attempt '), 2)
             self.assertIn('interrupted after step', text.split('==== attempt 2')[0])
             self.assertIn('resume: from', text.split('==== attempt 2')[1])
