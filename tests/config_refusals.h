@@ -29,7 +29,7 @@ static const refusal refusals[] = {
     {"augment: {randaug: rand-m9-mstd0.5-inc1}\n", {"t.yaml:1: augment.randaug", "section"}},
     {"augment: {reprob: 0.25}\n", {"augment.reprob", "it is augment.erase"}},
     {"augment: {mixup_mode: half}\n", {"augment.mixup_mode", "one of batch, pair, elem"}},
-    {"sweep: {train.seed: [0, 1]}\n", {"t.yaml:1: sweep", "sweeps are not for `train`"}},
+    {"sweep: {train.seed: [0, 1]}\n", {"t.yaml:1: sweep", "mirrorla ablate"}},
     {"optim:\n  lr: 1e-3\n  eps: 1e-8\n  lr: 2e-3\n", {"t.yaml:4: optim.lr", "given twice", "line 2 and in line 4"}},
     {"optim: {lr: 1}\nmodel: {}\noptim: {}\n", {"t.yaml:3: optim", "line 1 and in line 3"}},
     {"base: other.yaml\n", {"t.yaml:1: base", "in files only"}},

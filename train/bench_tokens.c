@@ -1,8 +1,8 @@
 /* Time and memory against the number of tokens.
  *
  * Images of side patch * sqrt(N) have N tokens in the first stage; the batch shrinks as N grows, so that a step works on
- * the same number of tokens.  The kinds take steps in turn at each N.  A kind that would not get two steps into its budget,
- * judged by the step before, is left out and said to be.
+ * the same number of tokens, and no more agents than the smallest grid has room for.  The kinds take steps in turn at each
+ * N.  A kind that would not get two steps into its budget, judged by the step before, is left out and said to be.
  */
 #include <math.h>
 #include <stdio.h>
@@ -26,8 +26,8 @@ typedef struct table {
     const mla_bench_options *options;
     const mla_bench_sweep *sweep;
     size_t step_tokens;
-    int patch;
-    cell *cells; /* (tokens, kinds) */
+    int patch, stages, agents; /* agents: the side of their grid */
+    cell *cells;               /* (tokens, kinds) */
 } table;
 
 static cell *cell_at(const table *t, int n, int k) { return &t->cells[n * t->sweep->kind_count + k]; }
@@ -42,9 +42,10 @@ static const char *kind_name(const table *t, int k) {
 }
 
 static mla_status open_case(mla_bench_case *c, const table *t, int n, int k, mla_error *error) {
-    enum { OWN = 5 };
+    enum { OWN = 6 };
     char own[OWN][64];
     const size_t given = t->options->override_count;
+    const int smallest = side_of(t->sweep->tokens[n]) >> (t->stages - 1), room = smallest ? smallest : 1;
     const int tokens = t->sweep->tokens[n], batch = (int)(t->step_tokens / (size_t)tokens);
     const char **overrides = malloc((given + OWN) * sizeof *overrides);
     if (!overrides) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the overrides");
@@ -54,6 +55,7 @@ static mla_status open_case(mla_bench_case *c, const table *t, int n, int k, mla
     snprintf(own[2], sizeof own[2], "train.batch=%d", batch ? batch : 1);
     snprintf(own[3], sizeof own[3], "train.shard=auto");
     snprintf(own[4], sizeof own[4], "data.set=cifar10"); /* has no demands on its size, and is not opened */
+    snprintf(own[5], sizeof own[5], "model.attention.agent.side=%d", t->agents < room ? t->agents : room);
     for (int i = 0; i < OWN; i++) overrides[given + (size_t)i] = own[i];
     mla_bench_options options = *t->options;
     options.overrides = overrides;
@@ -194,6 +196,8 @@ static mla_status check(table *t, mla_error *error) {
     if (status != MLA_OK) return status;
     const size_t side = (size_t)(config.data.size / config.model.patch);
     t->patch = config.model.patch;
+    t->stages = config.model.stages;
+    t->agents = config.model.attention.agent.side;
     t->step_tokens = (size_t)config.train.batch * side * side;
     for (int n = 0; n < s->token_count; n++) {
         if (!side_of(s->tokens[n]))

@@ -10,6 +10,7 @@
 
 /* Each takes the command's own argv (argv[0] is its name, e.g. "mirrorla train") and returns the exit code. */
 int mla_cmd_train(int argc, char **argv);
+int mla_cmd_ablate(int argc, char **argv);
 int mla_cmd_eval(int argc, char **argv);
 int mla_cmd_predict(int argc, char **argv);
 int mla_cmd_inspect(int argc, char **argv);

@@ -27,6 +27,7 @@ typedef struct loader {
     writer writers[MLA_CONFIG_KEYS_MAX];
     const char *name; /* of the file or text as a whole, for defaults */
     bool follow;      /* bases */
+    bool sweep;       /* the outermost file may have a `sweep` section, which sweep.c reads */
     char *files[FILES_MAX];
     int file_count;
     struct {
@@ -98,6 +99,7 @@ static mla_status apply_entry(loader *l, const mla_yaml_node *key, const char *s
     int n = snprintf(name, sizeof name, "%s%s%s", section, *section ? "." : "", key->text);
     if (n < 0 || (size_t)n >= sizeof name) return unknown(l, key->text, from);
     if (strcmp(name, "base") == 0) return MLA_OK; /* has been applied */
+    if (strcmp(name, "sweep") == 0 && l->sweep && l->depth == 1) return MLA_OK;
     bool dotted = strchr(key->text, '.') != NULL;
     const mla_config_key *known = dotted ? NULL : mla_config_key_find(name);
     if (known) return set_key(l, known, node, from);
@@ -309,33 +311,83 @@ static void complete(mla_config *config, const int counts[MLA_CONFIG_KEYS_MAX]) 
     config->model.classes = 0;
 }
 
-static mla_status finish(loader *l, const char *const *overrides, size_t count) {
+static mla_status apply_assignments(loader *l, const mla_config_assignment *values, size_t count, const char *origin) {
+    for (size_t i = 0; i < count; i++) {
+        mla_status status = set_key(l, values[i].key, values[i].node, (writer){origin, values[i].node->line});
+        if (status != MLA_OK) return status;
+    }
+    return MLA_OK;
+}
+
+static mla_status apply_overrides(loader *l, const char *const *overrides, size_t count) {
     for (size_t i = 0; i < count; i++) {
         mla_status status = apply_override(l, overrides[i]);
         if (status != MLA_OK) return status;
     }
+    return MLA_OK;
+}
+
+/* What the model takes from elsewhere, and the relations between values. */
+static mla_status check_whole(loader *l) {
     complete(&l->config, l->counts);
     const mla_config_key *key = NULL;
     mla_status status = mla_config_check(&l->config, l->counts, &key, l->error);
     return status == MLA_OK ? status : context(l, l->writers[key - mla_config_keys], key->name, status);
 }
 
-/* `text` NULL: from the file `name`. */
-static mla_status load(mla_config *config, const char *text, const char *name, const char *const *overrides, size_t count,
-                       mla_error *error) {
-    mla_error local = {0};
+static loader *new_loader(const char *name, mla_error *error) {
     loader *l = calloc(1, sizeof *l);
-    if (!l) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", name);
-    l->error = error ? error : &local;
+    if (!l) {
+        mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", name);
+        return NULL;
+    }
+    l->error = error;
     l->name = name;
-    l->follow = !text;
     mla_config_defaults_counted(&l->config, l->counts);
-    mla_status status = text ? apply_text(l, text, strlen(text), name) : apply_file(l, name, (writer){0});
-    if (status == MLA_OK) status = finish(l, overrides, count);
+    return l;
+}
+
+/* Gives the config out if all went well, and the loader up. */
+static mla_status end_loader(loader *l, mla_config *config, mla_status status) {
     if (status == MLA_OK) memcpy(config, &l->config, sizeof *config); /* with the zeros between the fields */
     for (int i = 0; i < l->file_count; i++) free(l->files[i]);
     free(l);
     return status;
+}
+
+/* `text` NULL: from the file `name`. */
+static mla_status load(mla_config *config, const char *text, const char *name, const char *const *overrides, size_t count,
+                       mla_error *error) {
+    mla_error local = {0};
+    loader *l = new_loader(name, error ? error : &local);
+    if (!l) return MLA_NO_MEMORY;
+    l->follow = !text;
+    mla_status status = text ? apply_text(l, text, strlen(text), name) : apply_file(l, name, (writer){0});
+    if (status == MLA_OK) status = apply_overrides(l, overrides, count);
+    if (status == MLA_OK) status = check_whole(l);
+    return end_loader(l, config, status);
+}
+
+mla_status mla_config_try(mla_config *config, const mla_config_assignment *value, const char *origin, mla_error *error) {
+    mla_error local = {0};
+    loader *l = new_loader(origin, error ? error : &local);
+    if (!l) return MLA_NO_MEMORY;
+    const mla_status status = apply_assignments(l, value, 1, origin);
+    if (status == MLA_OK) complete(&l->config, l->counts);
+    return end_loader(l, config, status);
+}
+
+mla_status mla_config_load_cell(mla_config *config, const mla_config_cell *cell, bool check, mla_error *error) {
+    mla_error local = {0};
+    loader *l = new_loader(cell->path, error ? error : &local);
+    if (!l) return MLA_NO_MEMORY;
+    l->follow = l->sweep = true;
+    mla_status status = apply_file(l, cell->path, (writer){0});
+    if (status == MLA_OK) status = apply_overrides(l, cell->overrides, cell->override_count);
+    if (status == MLA_OK) status = apply_assignments(l, cell->values, cell->value_count, cell->path);
+    if (status == MLA_OK && check) status = check_whole(l);
+    if (status == MLA_OK && !check) complete(&l->config, l->counts);
+    return end_loader(l, config, status);
 }
 
 mla_status mla_config_load(mla_config *config, const char *path, const char *const *overrides, size_t override_count,

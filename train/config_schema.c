@@ -230,7 +230,8 @@ static const struct {
     {"augment.switch_prob", "it is augment.mixup_switch_prob"},
     {"augment.repeated_aug", "it is augment.aug_repeats, 1 without and usually 3 with"},
     {"augment.smoothing", "it is train.label_smoothing"},
-    {"sweep", "sweeps are not for `train`, which runs one configuration; drop the section and give values with --set"},
+    {"sweep", "a file with a sweep is run by 'mirrorla ablate FILE', and is no base; the other commands take one "
+              "configuration"},
 };
 
 const mla_config_key *mla_config_key_find(const char *name) {

@@ -1,4 +1,4 @@
-/* The schema of a config, and the steps between its YAML and the struct; private to train/config*.c.
+/* The schema of a config, and the steps between its YAML and the struct; private to train/config*.c and train/sweep*.c.
  *
  *     config_schema.c   the table of keys, defaults' texts, look-up, names in messages
  *     config_value.c    one value, typed by its key, into the struct
@@ -6,6 +6,7 @@
  *     config_check.c    relations between values
  *     config_print.c    resolved text and reference
  *     config.c          files, bases, overrides
+ *     sweep.c           the `sweep` section of a file, for `mirrorla ablate`
  */
 #ifndef MLA_TRAIN_CONFIG_SCHEMA_H
 #define MLA_TRAIN_CONFIG_SCHEMA_H
@@ -122,6 +123,29 @@ typedef struct mla_yaml_node {
 MLA_MUST_CHECK mla_status mla_yaml_parse(mla_yaml_node **root, const char *text, size_t length, const char *origin,
                                          bool lines, mla_error *error);
 void mla_yaml_free(mla_yaml_node *node);
+
+/* ---- cells of a sweep ---- */
+
+typedef struct mla_config_assignment {
+    const mla_config_key *key;
+    const mla_yaml_node *node; /* its value */
+} mla_config_assignment;
+
+/* One value alone, in a config of defaults: type and range.  `origin` is the file that its line is of. */
+MLA_MUST_CHECK mla_status mla_config_try(mla_config *config, const mla_config_assignment *value, const char *origin,
+                                         mla_error *error);
+
+typedef struct mla_config_cell {
+    const char *path; /* a file that may have a `sweep` section, which is passed over */
+    const char *const *overrides;
+    size_t override_count;
+    const mla_config_assignment *values; /* come last; an error names their lines in the file */
+    size_t value_count;
+} mla_config_cell;
+
+/* Like mla_config_load; without `check` the relations between values may be broken. */
+MLA_MUST_CHECK mla_status mla_config_load_cell(mla_config *config, const mla_config_cell *cell, bool check,
+                                               mla_error *error);
 
 /* ---- relations ---- */
 

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #if defined(__SSE2__)
@@ -38,6 +39,39 @@ size_t mla_machine_memory(void) {
     const int read = fscanf(file, "%zu %zu", &whole, &resident);
     fclose(file);
     return read == 2 ? resident * (size_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+/* A line "NAME:  N kB" of /proc/meminfo, in bytes. */
+static size_t memory_info(const char *name) {
+    FILE *file = fopen("/proc/meminfo", "r");
+    char line[256];
+    size_t kilobytes = 0;
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), ": %zu kB", &kilobytes) == 1) break;
+    if (file) fclose(file);
+    return kilobytes * 1024;
+}
+
+/* A number of the control group; 0 for "max" and where there is none. */
+static size_t group_memory(const char *path) {
+    FILE *file = fopen(path, "r");
+    size_t bytes = 0;
+    if (!file) return 0;
+    if (fscanf(file, "%zu", &bytes) != 1) bytes = 0;
+    fclose(file);
+    return bytes;
+}
+
+size_t mla_machine_memory_size(void) {
+    const size_t whole = memory_info("MemTotal"), limit = group_memory("/sys/fs/cgroup/memory.max");
+    return limit && (!whole || limit < whole) ? limit : whole;
+}
+
+size_t mla_machine_memory_free(void) {
+    const size_t available = memory_info("MemAvailable"), limit = group_memory("/sys/fs/cgroup/memory.max"),
+                 used = group_memory("/sys/fs/cgroup/memory.current");
+    const size_t left = limit > used ? limit - used : 0;
+    return limit && left < available ? left : available;
 }
 
 int mla_machine_threads(int wanted, int lanes) {

@@ -13,6 +13,11 @@ size_t mla_machine_peak_memory(void);
 /* Resident memory of this process now, bytes; 0 where the system does not say. */
 size_t mla_machine_memory(void);
 
+/* Memory that this process and others of its control group may have in all, and what of it is not in use, bytes; 0 where the
+ * system does not say. */
+size_t mla_machine_memory_size(void);
+size_t mla_machine_memory_free(void);
+
 /* Threads to use: `wanted`, or (0) one a core but no more than lanes.  Says on stderr when there are more than lanes or
  * cores. */
 int mla_machine_threads(int wanted, int lanes);

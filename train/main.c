@@ -15,6 +15,7 @@ typedef struct command {
 
 static const command commands[] = {
     {"train", mla_cmd_train, "train a model from a config, or go on with a stopped run"},
+    {"ablate", mla_cmd_ablate, "run a sweep of configs, and the table of their accuracies"},
     {"eval", mla_cmd_eval, "accuracy and loss of a checkpoint on a data set"},
     {"predict", mla_cmd_predict, "classes of image files, and pictures of what the model attends to"},
     {"inspect", mla_cmd_inspect, "layers, shapes, parameters, FLOPs and memory of a config or checkpoint"},

@@ -21,6 +21,12 @@ void mla_progress_start(mla_progress *progress, uint64_t done);
  * images of the whole run, for the remaining time; `text` is what to say, e.g. "epoch 2/10 loss 1.234". */
 void mla_progress_show(mla_progress *progress, uint64_t total_done, uint64_t total, const char *text);
 
+/* Draws a bar of which `share` (0 to 1) is full, with a text behind it; for a terminal. */
+void mla_progress_bar(mla_progress *progress, double share, const char *text);
+
+/* "45 s", "3 min 05 s", "2 h 10 min". */
+void mla_progress_duration(char out[32], double seconds);
+
 /* Takes the bar off the terminal, so that an ordinary line can be printed. */
 void mla_progress_clear(mla_progress *progress);
 

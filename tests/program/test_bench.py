@@ -3,7 +3,7 @@ import json
 import signal
 
 import support
-from support import TINY, make_cifar
+from support import KINDS, TINY, make_cifar
 
 CIFAR = """
 model: {family: vit, patch: 8, dims: [16], depths: [2], heads: [2], mlp_ratio: 2, attention: {dwconv: 3}}
@@ -78,7 +78,7 @@ class Bench(support.Case):
         self.assertTrue(all(row['measured'] and row['us_per_token'] > 0 and row['bytes_per_token'] > 0 for row in rows))
         self.assertTrue(all(('over_softmax' in row) == (row['attention'] == 'mirror') for row in rows))
         text = self.run_program('bench', 'tiny.yaml', '--steps', '1', '--tokens', '4,16').out
-        self.assertEqual(text.count('\n'), 2 + 2 * 4 + 3)
+        self.assertEqual(text.count('\n'), 2 + 2 * len(KINDS) + len(KINDS) - 1)
 
     def test_wrong_usage(self):
         self.write('tiny.yaml', TINY)

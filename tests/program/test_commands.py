@@ -16,7 +16,7 @@ class Commands(support.Case):
             self.assertIn('Usage: mirrorla COMMAND', result.out)
             self.assertEqual(result.err, '')
         commands = re.findall(r'^  (\w+) ', result.out, re.M)
-        self.assertEqual(set(commands), {'train', 'eval', 'predict', 'inspect', 'export', 'import', 'diff', 'bench', 'data',
+        self.assertEqual(set(commands), {'train', 'ablate', 'eval', 'predict', 'inspect', 'export', 'import', 'diff', 'bench', 'data',
                                          'config', 'version'})
         for command in commands:
             for words in ([command, '--help'], [command, '--hel']):

@@ -3,13 +3,29 @@ import glob
 import os
 
 import support
-from support import KINDS, SOURCE, make_cifar, read_checkpoint, summary
+from support import KINDS, SOURCE, make_cifar, make_folder, read_checkpoint, summary
+
+
+def sweeps():
+    return glob.glob(os.path.join(SOURCE, 'configs', 'ablations', '*.yaml'))
 
 
 class Configs(support.Case):
+    def test_sweeps(self):
+        """Every cell of a shipped sweep is a whole config, and its model can be made."""
+        make_cifar(self.path('cifar'), train=40, test=20)
+        make_folder(self.path('tiny-imagenet'))
+        self.assertGreater(len(sweeps()), 3)
+        for sweep in sorted(sweeps()):
+            with self.subTest(sweep=os.path.relpath(sweep, SOURCE)):
+                data = ['--set', 'data.path=' + self.path('tiny-imagenet' if 'imagenet' in sweep else 'cifar')]
+                result = self.run_program('ablate', sweep, '--dry-run', *data, timeout=600)
+                self.assertNotIn('mirrorla: ', result.err)
+                self.assertRegex(result.out, r'\n\d+ cells in \d+ rows\n$')
+
     def test_shipped_configs(self):
         make_cifar(self.path('cifar'), train=40, test=20)
-        found = sorted(glob.glob(os.path.join(SOURCE, 'configs', '**', '*.yaml'), recursive=True))
+        found = sorted(set(glob.glob(os.path.join(SOURCE, 'configs', '**', '*.yaml'), recursive=True)) - set(sweeps()))
         self.assertGreater(len(found), 10)
         data = ['data.path=' + self.path('cifar'), 'data.twins.test=16']
         resolved = {}
