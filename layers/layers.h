@@ -66,7 +66,7 @@ mla_var mla_attention_project(const mla_attention *layer, mla_tape *tape, mla_va
  * convolution and output projection.  Linear in v: with unit vectors in its place it gives the attention matrix. */
 mla_var mla_attention_core(const mla_attention *layer, mla_tape *tape, mla_var qkv);
 /* What the kind's feature map makes of q and k, (B, N, h D) each with head h in columns h D .. h D + D - 1; false, and
- * nothing recorded, for kinds without one. */
+ * nothing recorded, for kinds without one.  Pola has two maps a head, one for each half of v, side by side: D = 4d. */
 bool mla_attention_features(const mla_attention *layer, mla_tape *tape, mla_var qkv, mla_var *fq, mla_var *fk);
 
 /* A pre-norm transformer block: x += attention(norm1(x)); x += mlp(norm2(x)). */
