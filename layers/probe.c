@@ -1,4 +1,4 @@
-/* The definition of docs/math.md in plain loops, meant to be read; nothing here is on the way of a training step. */
+/* Meant to be read; nothing here is on the way of a training step. */
 #include "layers/probe.h"
 
 #include <math.h>
@@ -71,63 +71,22 @@ static void apply_blocks(const mla_view *view, real *qk, const mla_tensor *v, re
         for (size_t i = 0; i < blocks * r; i++) reflect(qk + row * view->channels + i / r * b, v->data + i * b, b, unit);
 }
 
-/* Sum over tokens of the squared deviation of channel c of (N, 2C) from its mean. */
-static double channel_squares(const mla_view *view, const real *qk, size_t c) {
-    const size_t stride = 2 * view->channels;
-    double mean = 0, squares = 0;
-    for (size_t n = 0; n < view->tokens; n++) mean += (double)qk[n * stride + c] / (double)view->tokens;
-    for (size_t n = 0; n < view->tokens; n++)
-        squares += ((double)qk[n * stride + c] - mean) * ((double)qk[n * stride + c] - mean);
-    return squares;
+/* Rows of a result for one image, (1, N, columns), to `out`, whose rows are `stride` apart. */
+static void copy_rows(real *out, size_t stride, const mla_tape *tape, mla_var x) {
+    const mla_tensor t = mla_value(tape, x);
+    for (size_t n = 0; t.data && n < t.shape[1]; n++)
+        memcpy(out + n * stride, t.data + n * t.stride, t.shape[2] * sizeof(real));
 }
 
-static double pair_log_variance(const mla_view *view, const real *qk, size_t pair) {
-    double squares = 0;
-    for (size_t i = 0; i < 4; i++) squares += channel_squares(view, qk, i / 2 * view->channels + 2 * pair + i % 2);
-    return log(squares / (4 * (double)view->tokens) + MLA_PAIR_ANGLE_FLOOR);
-}
-
-/* log_variance (C / 2) is scratch. */
-static void apply_angle(const mla_view *view, real *qk, const real *a, const real *c, double *log_variance) {
-    const size_t pairs = view->channels / 2;
-    double mean = 0;
-    for (size_t i = 0; i < pairs; i++) mean += (log_variance[i] = pair_log_variance(view, qk, i)) / (double)pairs;
-    for (size_t i = 0; i < pairs; i++) {
-        const double t =
-            view->attention->spec.mirror.angle_max * tanh((double)a[i] * (log_variance[i] - mean) + (double)c[i]);
-        for (size_t row = 0; row < 2 * view->tokens; row++) {
-            real *x = qk + row * view->channels + 2 * i;
-            const double x1 = (double)x[0], x2 = (double)x[1];
-            x[0] = (real)(x1 * cos(t) - x2 * sin(t));
-            x[1] = (real)(x1 * sin(t) + x2 * cos(t));
-        }
+/* q and k after the block isometry, and a v, side by side, (1, N, 3C), with zeros for v. */
+static mla_var core_input(const mla_view *view, mla_tape *tape) {
+    const size_t tokens = view->tokens, channels = view->channels, width = 3 * channels;
+    real *qkv = mla_tape_alloc(tape, tokens * width * sizeof(real));
+    for (size_t n = 0; qkv && n < tokens; n++) {
+        memcpy(qkv + n * width, view->qk[MLA_AFTER_BLOCK] + n * 2 * channels, 2 * channels * sizeof(real));
+        memset(qkv + n * width + 2 * channels, 0, channels * sizeof(real));
     }
-}
-
-static void apply_cross(const mla_view *view, real *qk, const mla_tensor *u, real *unit) {
-    for (size_t row = 0; row < 2 * view->tokens; row++)
-        for (size_t j = 0; j < u->shape[0]; j++)
-            reflect(qk + row * view->channels, u->data + j * view->channels, view->channels, unit);
-}
-
-/* Fills the stages; scratch: (C) doubles and (C) reals. */
-static void run_mirror(mla_view *view, mla_tape *tape, double *log_variance, real *unit) {
-    const mla_attention *layer = view->attention;
-    const size_t bytes = 2 * view->tokens * view->channels * sizeof(real);
-    memcpy(view->qk[MLA_AFTER_BLOCK], view->qk[MLA_BEFORE], bytes);
-    if (layer->block_v >= 0) {
-        const mla_tensor v = param(tape, layer->block_v);
-        apply_blocks(view, view->qk[MLA_AFTER_BLOCK], &v, unit);
-    }
-    memcpy(view->qk[MLA_AFTER_ANGLE], view->qk[MLA_AFTER_BLOCK], bytes);
-    if (layer->angle_a >= 0)
-        apply_angle(view, view->qk[MLA_AFTER_ANGLE], param(tape, layer->angle_a).data, param(tape, layer->angle_c).data,
-                    log_variance);
-    memcpy(view->qk[MLA_AFTER_CROSS], view->qk[MLA_AFTER_ANGLE], bytes);
-    if (layer->cross_v >= 0) {
-        const mla_tensor u = param(tape, layer->cross_v);
-        apply_cross(view, view->qk[MLA_AFTER_CROSS], &u, unit);
-    }
+    return mla_tape_input(tape, mla_tensor_make(qkv, 3, (size_t[]){1, tokens, width}));
 }
 
 /* Kinds without a formula of their own below are looked at through their core. */
@@ -137,6 +96,45 @@ static bool through_core(const mla_attention *layer) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (layer->kind == known[i]) return false;
     return true;
+}
+
+/* The stages after the block isometry, and the features of the linear kinds that have a formula below. */
+static mla_status run_steps(mla_view *view, mla_tape *tape, mla_error *error) {
+    const mla_attention *layer = view->attention;
+    const size_t channels = view->channels;
+    const bool mirror = layer->kind == MLA_ATTENTION_MIRROR;
+    const mla_var input = core_input(view, tape);
+    mla_var qk = mla_columns(tape, input, 0, 2 * channels), fq, fk;
+    if (mirror) qk = mla_mirror_turn(layer, tape, qk);
+    copy_rows(view->qk[MLA_AFTER_ANGLE], 2 * channels, tape, qk);
+    if (mirror) qk = mla_mirror_reflect(layer, tape, qk);
+    copy_rows(view->qk[MLA_AFTER_CROSS], 2 * channels, tape, qk);
+    const bool has_features = !through_core(layer) && mla_attention_features(layer, tape, input, &fq, &fk);
+    const mla_status status = mla_tape_status(tape, error);
+    if (status != MLA_OK || !has_features) return status;
+    const size_t columns = mla_value(tape, fq).shape[2];
+    view->width = columns / view->heads;
+    view->f = malloc(view->tokens * 2 * columns * sizeof(real));
+    if (!view->f) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the features of %zu tokens", view->tokens);
+    copy_rows(view->f, 2 * columns, tape, fq);
+    copy_rows(view->f + columns, 2 * columns, tape, fk);
+    return MLA_OK;
+}
+
+/* Fills in the stages after the projection and the features; unit (C) is scratch. */
+static mla_status run_mirror(mla_view *view, mla_tape *pass, real *unit, mla_error *error) {
+    const mla_attention *layer = view->attention;
+    memcpy(view->qk[MLA_AFTER_BLOCK], view->qk[MLA_BEFORE], 2 * view->tokens * view->channels * sizeof(real));
+    if (layer->block_v >= 0) {
+        const mla_tensor v = param(pass, layer->block_v);
+        apply_blocks(view, view->qk[MLA_AFTER_BLOCK], &v, unit);
+    }
+    mla_tape *tape = mla_tape_new();
+    if (!tape) return mla_fail(error, MLA_NO_MEMORY, "out of memory for a look at %zu tokens", view->tokens);
+    mla_tape_begin_like(tape, pass);
+    const mla_status status = run_steps(view, tape, error);
+    mla_tape_free(tape);
+    return status;
 }
 
 static mla_status open_core(mla_view *view, const mla_tape *pass, mla_error *error) {
@@ -158,8 +156,7 @@ mla_status mla_view_open(mla_view *view, const mla_probe *probe, int index, size
     *view = (mla_view){
         .attention = layer, .tokens = tokens, .channels = channels, .heads = layer->heads, .d = channels / layer->heads};
     real *block = malloc((2 * MLA_MIRROR_STAGES + 1) * size * sizeof(real)), *unit = malloc(channels * sizeof(real));
-    double *log_variance = malloc(channels * sizeof(double));
-    if (!block || !unit || !log_variance) {
+    if (!block || !unit) {
         free(block);
         status = mla_fail(error, MLA_NO_MEMORY, "out of memory for the channels of %zu tokens", tokens);
     } else {
@@ -169,16 +166,17 @@ mla_status mla_view_open(mla_view *view, const mla_probe *probe, int index, size
         const real *bias = layer->qkv.bias < 0 ? NULL : param(tape, layer->qkv.bias).data, *in = x.data + image * size;
         project(view->qk[MLA_BEFORE], in, &weight, bias, tokens, 0, 2 * channels);
         project(view->v, in, &weight, bias, tokens, 2 * channels, channels);
-        run_mirror(view, tape, log_variance, unit);
-        status = open_core(view, tape, error);
+        status = run_mirror(view, tape, unit, error);
+        if (status == MLA_OK) status = open_core(view, tape, error);
     }
     free(unit);
-    free(log_variance);
+    if (status != MLA_OK) mla_view_close(view);
     return status;
 }
 
 void mla_view_close(mla_view *view) {
-    free(view->qk[0]); /* the one block of all */
+    free(view->qk[0]); /* the one block of all but the features */
+    free(view->f);
     mla_tape_free(view->tape);
     *view = (mla_view){0};
 }
@@ -193,14 +191,13 @@ static size_t units_of(const mla_view *view) { return view->d % 2 ? view->d : vi
 static mla_status run_units(const real **y, const mla_view *view, size_t first, mla_error *error) {
     const size_t tokens = view->tokens, channels = view->channels, units = units_of(view);
     mla_tape_begin_like(view->tape, view->pass);
-    real *qkv = mla_tape_alloc(view->tape, 3 * tokens * channels * sizeof(real));
-    for (size_t n = 0; qkv && n < tokens; n++) {
-        real *row = qkv + n * 3 * channels;
-        memcpy(row, view->qk[MLA_BEFORE] + n * 2 * channels, 2 * channels * sizeof(real));
-        for (size_t c = 0; c < channels; c++) row[2 * channels + c] = n >= first && c % units == n - first;
+    const mla_var qkv = core_input(view, view->tape);
+    real *v = mla_value(view->tape, qkv).data;
+    for (size_t i = 0; v && i < tokens * channels; i++) {
+        const size_t n = i / channels, c = i % channels;
+        v[n * 3 * channels + 2 * channels + c] = n >= first && c % units == n - first;
     }
-    const mla_tensor t = mla_tensor_make(qkv, 3, (size_t[]){1, tokens, 3 * channels});
-    const mla_var out = mla_attention_core(view->attention, view->tape, mla_tape_input(view->tape, t));
+    const mla_var out = mla_attention_core(view->attention, view->tape, qkv);
     const mla_status status = mla_tape_status(view->tape, error);
     if (status == MLA_OK) *y = mla_value(view->tape, out).data;
     return status;
@@ -245,47 +242,26 @@ static mla_status core_received(real *received, const mla_view *view, mla_error 
 
 /* ---- the implied attention by formula */
 
-/* f (N, d) = the kind's feature map of a head's q or k. */
-static void features(real *f, const mla_view *view, mla_side side, size_t head) {
-    size_t width;
-    const real *x = mla_view_channels(&width, view, MLA_AFTER_CROSS, side, (int)head);
-    for (size_t n = 0; n < view->tokens; n++, f += view->d, x += 2 * view->channels) {
-        if (view->attention->kind == MLA_ATTENTION_ELU1)
-            mla_vec_elu1(view->d, f, x);
-        else
-            for (size_t i = 0; i < view->d; i++) f[i] = x[i] < 0 ? 0 : x[i];
-    }
-}
-
 bool mla_view_is_relu(const mla_view *view) {
     return view->attention->kind == MLA_ATTENTION_RELU || view->attention->kind == MLA_ATTENTION_MIRROR;
 }
 
 /* A linear kind's features of one head, and its denominators. */
 typedef struct linear_head {
-    real *fq, *fk; /* (N, d) each, one block that is freed with fq */
-    double *den;   /* (N) */
+    const real *fq, *fk; /* (N, D) each, rows `stride` apart; the view's */
+    size_t width, stride;
+    double *den; /* (N) */
 } linear_head;
 
-static void close_linear(linear_head *h) {
-    free(h->fq);
-    free(h->den);
-}
-
 static mla_status open_linear(linear_head *h, const mla_view *view, size_t head, mla_error *error) {
-    const size_t tokens = view->tokens, d = view->d;
-    *h = (linear_head){.fq = malloc(2 * tokens * d * sizeof(real)), .den = calloc(tokens, sizeof(double))};
-    if (!h->fq || !h->den) {
-        close_linear(h);
-        return mla_fail(error, MLA_NO_MEMORY, "out of memory for the features of %zu tokens", tokens);
-    }
-    h->fk = h->fq + tokens * d;
-    features(h->fq, view, MLA_SIDE_Q, head);
-    features(h->fk, view, MLA_SIDE_K, head);
-    for (size_t i = 0; i < d; i++) {
+    const size_t tokens = view->tokens, columns = view->heads * view->width;
+    const real *fq = view->f + head * view->width;
+    *h = (linear_head){fq, fq + columns, view->width, 2 * columns, calloc(tokens, sizeof(double))};
+    if (!h->den) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the attention of %zu tokens", tokens);
+    for (size_t i = 0; i < h->width; i++) {
         double z = 0;
-        for (size_t m = 0; m < tokens; m++) z += (double)h->fk[m * d + i] / (double)tokens;
-        for (size_t n = 0; n < tokens; n++) h->den[n] += (double)h->fq[n * d + i] * z;
+        for (size_t m = 0; m < tokens; m++) z += (double)h->fk[m * h->stride + i] / (double)tokens;
+        for (size_t n = 0; n < tokens; n++) h->den[n] += (double)h->fq[n * h->stride + i] * z;
     }
     for (size_t n = 0; n < tokens; n++) h->den[n] += view->attention->spec.eps;
     return MLA_OK;
@@ -307,7 +283,7 @@ static void softmax_rows(real *a, const mla_view *view, size_t head, size_t firs
 }
 
 mla_status mla_view_attention(real *a, const mla_view *view, size_t head, size_t first, size_t rows, mla_error *error) {
-    const size_t tokens = view->tokens, d = view->d;
+    const size_t tokens = view->tokens;
     MLA_REQUIRE(head < view->heads && first + rows <= tokens, "head %zu of %zu, rows %zu + %zu of %zu", head, view->heads,
                 first, rows, tokens);
     if (view->tape) return core_rows(a, view, head, first, rows, error);
@@ -318,28 +294,28 @@ mla_status mla_view_attention(real *a, const mla_view *view, size_t head, size_t
     linear_head h;
     const mla_status status = open_linear(&h, view, head, error);
     if (status != MLA_OK) return status;
-    mla_gemm(MLA_N, MLA_T, rows, tokens, d, 1, h.fq + first * d, d, h.fk, d, 0, a, tokens);
+    mla_gemm(MLA_N, MLA_T, rows, tokens, h.width, 1, h.fq + first * h.stride, h.stride, h.fk, h.stride, 0, a, tokens);
     for (size_t n = 0; n < rows; n++)
         for (size_t m = 0; m < tokens; m++)
             a[n * tokens + m] = (real)((double)a[n * tokens + m] / ((double)tokens * h.den[first + n]));
-    close_linear(&h);
+    free(h.den);
     return MLA_OK;
 }
 
 /* a_m = (1/N^2) w . fk_m with w = sum_n fq_n / den_n. */
 static mla_status linear_received(real *received, const mla_view *view, size_t head, mla_error *error) {
-    const size_t tokens = view->tokens, d = view->d;
+    const size_t tokens = view->tokens;
     linear_head h;
     const mla_status status = open_linear(&h, view, head, error);
     if (status != MLA_OK) return status;
     memset(received, 0, tokens * sizeof(real));
-    for (size_t i = 0; i < d; i++) {
+    for (size_t i = 0; i < h.width; i++) {
         double w = 0;
-        for (size_t n = 0; n < tokens; n++) w += (double)h.fq[n * d + i] / h.den[n];
+        for (size_t n = 0; n < tokens; n++) w += (double)h.fq[n * h.stride + i] / h.den[n];
         const double scale = w / ((double)tokens * (double)tokens);
-        for (size_t m = 0; m < tokens; m++) received[m] += (real)(scale * (double)h.fk[m * d + i]);
+        for (size_t m = 0; m < tokens; m++) received[m] += (real)(scale * (double)h.fk[m * h.stride + i]);
     }
-    close_linear(&h);
+    free(h.den);
     return MLA_OK;
 }
 
@@ -373,16 +349,23 @@ const real *mla_view_channels(size_t *width, const mla_view *view, mla_mirror_st
     return view->qk[stage] + (side == MLA_SIDE_K) * view->channels + first;
 }
 
+/* The sum of squares of (N, columns), rows `stride` apart; with `cut` of what ReLU leaves. */
+static double energy(const real *x, size_t tokens, size_t columns, size_t stride, bool cut) {
+    double sum = 0;
+    for (size_t n = 0; n < tokens; n++, x += stride)
+        for (size_t i = 0; i < columns; i++)
+            if (!cut || x[i] > 0) sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
 double mla_view_kept(const mla_view *view, mla_mirror_stage stage, mla_side side, int head) {
     size_t width;
     const real *x = mla_view_channels(&width, view, stage, side, head);
-    double all = 0, kept = 0;
-    for (size_t n = 0; n < view->tokens; n++, x += 2 * view->channels)
-        for (size_t i = 0; i < width; i++) {
-            all += (double)x[i] * (double)x[i];
-            if (x[i] > 0) kept += (double)x[i] * (double)x[i];
-        }
-    return kept / all;
+    const double all = energy(x, view->tokens, width, 2 * view->channels, false);
+    if (stage != MLA_AFTER_CROSS || !view->f) return energy(x, view->tokens, width, 2 * view->channels, true) / all;
+    const size_t columns = view->heads * view->width, first = head == MLA_ALL_HEADS ? 0 : (size_t)head * view->width;
+    const real *f = view->f + (side == MLA_SIDE_K) * columns + first;
+    return energy(f, view->tokens, head == MLA_ALL_HEADS ? columns : view->width, 2 * columns, false) / all;
 }
 
 /* ---- class evidence */

@@ -21,7 +21,7 @@ typedef struct worker {
 
 /* Sums of one shard, kept apart so that they are added in the order of the shards. */
 typedef struct shard_sum {
-    double loss;
+    double loss, retention;
     uint64_t images, correct;
 } shard_sum;
 
@@ -180,6 +180,7 @@ static void count_results(const worker *w, const mla_tensor *logits, const mla_t
         for (size_t k = 1; k < classes; k++)
             if (row[k] > row[best]) best = k;
         sum->loss += (double)loss->data[b];
+        sum->retention += mla_model_retention(w->tape, b);
         sum->images++;
         sum->correct += best == (size_t)w->labels[b];
     }
@@ -234,7 +235,7 @@ static mla_status run_shard(mla_engine *e, worker *w, const job *j, shard_sum *s
     if (!j->gradient) return MLA_OK;
     if (!isfinite(sum->loss)) return fail_not_finite(e, w->tape, error);
     end_part(w, MLA_PART_FORWARD, &start);
-    status = mla_tape_backward(w->tape, loss, w->seed, error);
+    status = mla_tape_backward(w->tape, mla_model_loss(e->model, w->tape, loss), w->seed, error);
     end_part(w, MLA_PART_BACKWARD, &start);
     return status;
 }
@@ -321,6 +322,7 @@ static void add_sums(const mla_engine *e, size_t shards, mla_batch_result *resul
     *result = (mla_batch_result){.scale = 1};
     for (size_t s = 0; s < shards; s++) {
         result->loss_sum += e->sums[s].loss;
+        result->retention_sum += e->sums[s].retention;
         result->images += e->sums[s].images;
         result->correct += e->sums[s].correct;
     }
