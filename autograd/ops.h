@@ -12,6 +12,8 @@
 typedef enum mla_activation { MLA_IDENTITY, MLA_GELU } mla_activation;
 /* GIVEN: the identity, for features that other operations have made; they must not be negative. */
 typedef enum mla_feature_map { MLA_FEATURE_RELU, MLA_FEATURE_ELU1, MLA_FEATURE_GIVEN } mla_feature_map;
+/* What the feature map of the mirror keeps: relu(x); [relu(x), relu(-x)]; [relu(x), relu(y)]. */
+typedef enum mla_feature_kept { MLA_KEPT_RELU, MLA_KEPT_SPLIT, MLA_KEPT_TWIN } mla_feature_kept;
 
 /* y = x W^T + b + residual, or gelu(x W^T + b).  x (..., in) view, W (out, in) or (out, in / k, k ..) read as a matrix,
  * b (out) optional, residual (..., out) optional -> (..., out). */
@@ -96,18 +98,53 @@ mla_var mla_grid_pool(mla_tape *tape, mla_var x, size_t side, size_t out);
 mla_var mla_block_reflect(mla_tape *tape, mla_var weight, mla_var v);
 
 /* Channel pairs (2i, 2i + 1) of q and k turn by t_i = T tanh(a_i (l_i - mean_j l_j) + c_i), l_i = log(s_i + floor), s_i
- * the variance of the pair over the tokens, mean over q and k.  qk (B, N, 2C) view, a, c (C / 2) -> (B, N, 2C). */
-#define MLA_PAIR_ANGLE_FLOOR 1e-6
-mla_var mla_pair_angle(mla_tape *tape, mla_var qk, mla_var a, mla_var c, double angle_max);
+ * the variance of the pair over the tokens, mean over q and k, or with `own` angles q's for q and k's for k.
+ * qk (B, N, 2C) view, a, c (C / 2) -> (B, N, 2C). */
+#define MLA_VARIANCE_FLOOR 1e-6
+mla_var mla_pair_angle(mla_tape *tape, mla_var qk, mla_var a, mla_var c, double angle_max, bool own);
+
+/* Two vectors a plane made orthonormal.  u, w (..., b), M planes -> (M, 2, b). */
+mla_var mla_plane_basis(mla_tape *tape, mla_var u, mla_var w);
+/* The angle above in learned planes, one a block of b channels, by the block's variance.  qk (B, N, 2C) view, a, c (M),
+ * planes (M, 2, b) orthonormal, M b = C -> (B, N, 2C). */
+mla_var mla_plane_angle(mla_tape *tape, mla_var qk, mla_var a, mla_var c, mla_var planes, double angle_max, bool own);
+
+/* y = x (s + floor)^-gamma, s the variance of the channel over the tokens, of q and of k.  qk (B, N, 2C) view, gamma (C) ->
+ * (B, N, 2C). */
+mla_var mla_scale_modulation(mla_tape *tape, mla_var qk, mla_var gamma);
+
+/* Root-mean-square normalisation of each head of q and k (Zhang & Sennrich, arXiv 1910.07467), floor 1e-6 in the mean.
+ * qk (B, N, 2C) view, gain (2, C) -> (B, N, 2C). */
+mla_var mla_head_norm(mla_tape *tape, mla_var qk, mla_var gain, size_t heads);
+
+/* x - 2 min(0, x . u) u for each block of q and k and its f vectors u = v / |v|, one after the other: the negative side of
+ * each mirror is folded onto the positive one.  qk (B, N, 2C) view, v (h, C / (h b), f, b) -> (B, N, 2C). */
+mla_var mla_fold_reflect(mla_tape *tape, mla_var qk, mla_var v);
+
+/* Each block of q and k times its product H(v_1) ... H(v_r).  qk (B, N, 2C) view, v (h, C / (h b), r, b) -> (B, N, 2C). */
+mla_var mla_block_turn(mla_tape *tape, mla_var qk, mla_var v);
 
 /* Both halves of the channels times X = H(u_1) ... H(u_r) in R^C.  qk (B, N, 2C) view, u (r, C) -> (B, N, 2C). */
 mla_var mla_cross_reflect(mla_tape *tape, mla_var qk, mla_var u);
 
-/* The three above in one pass over the tokens: pair_angle (a and c absent: none), cross_reflect (u absent: none), linear
- * attention with ReLU.  qkv (B, N, 3C) view, a, c (C / 2), u (r, C) -> (B, N, C).  C must fit the vectors of this build. */
-mla_var mla_mirror_attention(mla_tape *tape, mla_var qkv, mla_var a, mla_var c, mla_var u, size_t heads, double angle_max,
-                             double eps);
+/* In one pass over the tokens: pair_angle (a and c absent: none), cross_reflect (u absent: none), the features relu or
+ * split, linear attention.  qkv (B, N, 3C) view, a, c (C / 2), u (r, C) -> (B, N, C).  C must fit the vectors of this
+ * build. */
+mla_var mla_mirror_attention(mla_tape *tape, mla_var qkv, mla_var a, mla_var c, mla_var u, size_t heads,
+                             mla_feature_kept kept, double angle_max, double eps);
 bool mla_mirror_attention_fits(size_t channels);
+
+/* Features of the heads of q and k side by side: relu(x) (D = d), or [relu(x), relu(-x)], or [relu(x), relu(y)] (D = 2d)
+ * with y given as `twin`, which else is MLA_NO_VAR.  qk, twin (B, N, 2C) views -> (B, N, 2 h D). */
+mla_var mla_relu_features(mla_tape *tape, mla_var qk, mla_var twin, size_t heads, mla_feature_kept kept);
+
+/* Features to a power: (f + 1e-6)^(1 + 4 sigmoid(p)) with p (h, 1, d), the same for q and k and both halves of D = 2d; or,
+ * p being MLA_NO_VAR, f^exponent, exponent >= 1.  f (B, N, 2 h D) -> the same. */
+mla_var mla_feature_power(mla_tape *tape, mla_var features, mla_var power, size_t heads, double exponent);
+
+/* What ReLU cuts off, as a loss of each image: 1 - mean over q, k and heads of |relu(x)|^2 / (|x|^2 + 1e-6), the norms over
+ * tokens and channels.  qk (B, N, 2C) view -> (B). */
+mla_var mla_retention(mla_tape *tape, mla_var qk, size_t heads);
 
 /* Loss of each image, -sum_k t_k log softmax(logits)_k with t = (1 - smoothing) target + smoothing / K.  logits (B, K),
  * labels (B) or, if NULL, soft targets (B, K); both kept by the caller until backward is done -> (B). */

@@ -31,6 +31,7 @@ typedef struct slot {
     int32_t base;
     size_t offset;
     int param; /* index in the store + 1; 0: no parameter */
+    bool loss; /* mla_tape_mark_loss */
 } slot;
 
 typedef struct node {
@@ -225,6 +226,16 @@ mla_var mla_record_op(mla_tape *tape, const mla_op *op, const mla_var *inputs, c
     n.out = add_slot(tape, (slot){.value = args.out, .needs_gradient = needs_gradient, .base = -1});
     if (n.out.id >= 0) tape->nodes[tape->node_count++] = n;
     return n.out;
+}
+
+void mla_tape_mark_loss(mla_tape *tape, mla_var x) {
+    if (!tape->out_of_memory) get(tape, x)->loss = true;
+}
+
+mla_var mla_tape_next_loss(const mla_tape *tape, mla_var after) {
+    for (int32_t id = after.id + 1; id < tape->slot_count; id++)
+        if (tape->slots[id].loss) return (mla_var){id};
+    return MLA_NO_VAR;
 }
 
 mla_tensor mla_value(const mla_tape *tape, mla_var x) { return tape->out_of_memory ? (mla_tensor){0} : get(tape, x)->value; }

@@ -123,6 +123,11 @@ mla_var mla_record(mla_tape *tape, mla_op_id op, const mla_var *inputs, const vo
 /* The same for an operation of the caller's own, which must stay until the tape's next begin. */
 mla_var mla_record_op(mla_tape *tape, const mla_op *op, const mla_var *inputs, const void *attr, size_t attr_bytes);
 
+/* Marks x as a loss of a layer's own, beside the one at the end; the one who makes the whole loss (layers/model.h) finds
+ * those of this tape here: the next one after `after`, or with MLA_NO_VAR the first; MLA_NO_VAR when there is none. */
+void mla_tape_mark_loss(mla_tape *tape, mla_var x);
+mla_var mla_tape_next_loss(const mla_tape *tape, mla_var after);
+
 mla_tensor mla_value(const mla_tape *tape, mla_var x);
 /* Memory that lives as long as the recorded values; NULL when out of memory (which the tape remembers). */
 void *mla_tape_alloc(mla_tape *tape, size_t bytes);

@@ -29,8 +29,8 @@ int mla_params_add(mla_params *params, const char *name, int ndim, const size_t 
     MLA_REQUIRE(!params->value, "parameter %s is added after the parameters were allocated", name);
     MLA_REQUIRE(ndim >= 0 && ndim <= MLA_MAX_DIMS, "parameter %s has %d dimensions, at most %d are possible", name, ndim,
                 (int)MLA_MAX_DIMS);
-    MLA_REQUIRE(init.kind != MLA_INIT_REFLECTION_PAIRS || ndim >= 2,
-                "parameter %s: reflection pairs need a shape (..., reflections, width)", name);
+    MLA_REQUIRE(init.kind < MLA_INIT_REFLECTIONS || ndim >= 2,
+                "parameter %s: reflections need a shape (..., reflections, width)", name);
     MLA_REQUIRE(init.kind != MLA_INIT_ORTHOGONAL_ROWS || ndim == 2, "parameter %s: orthogonal rows need a matrix", name);
     MLA_REQUIRE(mla_params_find(params, name) < 0, "parameter %s is added twice", name);
 
@@ -135,8 +135,23 @@ static void init_orthogonal(real *v, size_t rows, size_t width, double scale, ml
     }
 }
 
+/* v (r, width): H(e_1) ... H(e_width) = -I, the shortest product that is; pairs near I behind it. */
+static void init_basis(real *v, size_t r, size_t width, double scale, mla_rng *rng) {
+    const size_t axes = r < width ? r : width;
+    memset(v, 0, axes * width * sizeof *v);
+    for (size_t i = 0; i < axes; i++) v[i * width + i] = 1;
+    init_reflections(v + axes * width, r - axes, width, scale, rng);
+}
+
+static void init_directions(real *v, size_t count, size_t width, mla_rng *rng) {
+    for (size_t i = 0; i < count * width; i++) v[i] = (real)mla_rng_normal(rng);
+    for (size_t i = 0; i < count; i++) normalise(v + i * width, width);
+}
+
 static void init_param(real *value, const mla_param *param, mla_rng *rng) {
-    double scale = param->init.scale;
+    const double scale = param->init.scale;
+    const size_t width = param->ndim ? param->shape[param->ndim - 1] : 1,
+                 r = param->ndim > 1 ? param->shape[param->ndim - 2] : 1;
     switch (param->init.kind) {
     case MLA_INIT_CONSTANT:
         for (size_t i = 0; i < param->count; i++) value[i] = (real)scale;
@@ -145,11 +160,13 @@ static void init_param(real *value, const mla_param *param, mla_rng *rng) {
         for (size_t i = 0; i < param->count; i++) value[i] = (real)(scale * mla_rng_normal(rng));
         break;
     case MLA_INIT_ORTHOGONAL_ROWS: init_orthogonal(value, param->shape[0], param->shape[1], scale, rng); break;
-    case MLA_INIT_REFLECTION_PAIRS: {
-        size_t r = param->shape[param->ndim - 2], width = param->shape[param->ndim - 1];
+    case MLA_INIT_REFLECTIONS: init_directions(value, param->count / width, width, rng); break;
+    case MLA_INIT_REFLECTION_PAIRS:
         for (size_t i = 0; i < param->count; i += r * width) init_reflections(value + i, r, width, scale, rng);
         break;
-    }
+    case MLA_INIT_REFLECTION_BASIS:
+        for (size_t i = 0; i < param->count; i += r * width) init_basis(value + i, r, width, scale, rng);
+        break;
     }
 }
 

@@ -24,12 +24,15 @@
 enum { MLA_MAX_DIMS = 4 };
 
 typedef enum mla_init_kind {
-    MLA_INIT_CONSTANT,        /* every value = scale */
-    MLA_INIT_NORMAL,          /* normal, mean 0, deviation scale */
-    MLA_INIT_ORTHOGONAL_ROWS, /* of a (rows, width) matrix: each `width` of them are orthogonal, with a uniformly random
-                                 basis, and each is as long as a vector of `width` normal numbers, times scale */
-    MLA_INIT_REFLECTION_PAIRS /* unit vectors along the last dimension; in the one before it, vectors 2i and 2i+1
-                                 start nearly equal (noise of length about `scale`): their product is near I */
+    MLA_INIT_CONSTANT,         /* every value = scale */
+    MLA_INIT_NORMAL,           /* normal, mean 0, deviation scale */
+    MLA_INIT_ORTHOGONAL_ROWS,  /* of a (rows, width) matrix: each `width` of them are orthogonal, with a uniformly random
+                                  basis, and each is as long as a vector of `width` normal numbers, times scale */
+    MLA_INIT_REFLECTIONS,      /* unit vectors along the last dimension, uniform on the sphere */
+    MLA_INIT_REFLECTION_PAIRS, /* the same; in the dimension before it, vectors 2i and 2i+1 start nearly equal (noise of
+                                  length about `scale`): their product is near I */
+    MLA_INIT_REFLECTION_BASIS  /* the coordinate axes, whose product is -I, and behind them, where there are more vectors
+                                  than dimensions, pairs as above */
 } mla_init_kind;
 
 typedef struct mla_init {

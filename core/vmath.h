@@ -32,6 +32,14 @@ static inline void mla_vec_add(size_t n, real *restrict y, real factor, const re
     for (size_t i = 0; i < n; i++) y[i] += factor * x[i];
 }
 
+/* The product of two rows. */
+static inline real mla_vec_dot(size_t n, const real *restrict a, const real *restrict b) {
+    real sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
 /* sum[j] += the sum of column j of x (rows, columns), its rows `stride` reals apart; in blocks of rows whose sums are added
  * up, so that rounding does not grow with the number of rows.  part: (columns) scratch. */
 void mla_vec_add_rows(size_t rows, size_t columns, real *restrict sum, const real *restrict x, size_t stride,

@@ -40,7 +40,8 @@ mla_attention mla_attention_declare(mla_params *params, const char *prefix, size
                            .block_v = -1,
                            .angle_a = -1,
                            .angle_c = -1,
-                           .cross_v = -1};
+                           .cross_v = -1,
+                           .mirror = {-1, -1, -1, -1, -1, -1, -1}};
     snprintf(name, sizeof name, "%s.qkv", prefix);
     layer.qkv = mla_linear_declare(params, name, channels, 3 * channels, spec->qkv_bias, 0);
     snprintf(name, sizeof name, "%s.proj", prefix);

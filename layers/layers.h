@@ -40,6 +40,11 @@ typedef struct mla_norm_layer {
 mla_norm_layer mla_norm_declare(mla_params *params, const char *prefix, size_t channels, double eps);
 mla_var mla_norm_forward(const mla_norm_layer *layer, mla_tape *tape, mla_var x);
 
+/* Parameters of the mirror's options; -1: option is off. */
+typedef struct mla_mirror_params {
+    int plane_u, plane_w, fold_v, twin_v, gamma, power, qk_gain;
+} mla_mirror_params;
+
 /* Attention of any kind on the tokens of a square grid: q, k, v projection, the kind's core, output projection. */
 typedef struct mla_attention {
     mla_attention_kind kind;
@@ -51,6 +56,7 @@ typedef struct mla_attention {
     int projection;                         /* performer; -1: none */
     int qk_scale, power;                    /* focused and pola; pola; -1: none */
     int block_v, angle_a, angle_c, cross_v; /* mirror; -1: part is off */
+    mla_mirror_params mirror;
 } mla_attention;
 
 mla_attention mla_attention_declare(mla_params *params, const char *prefix, size_t channels, size_t heads, size_t side,
@@ -66,8 +72,13 @@ mla_var mla_attention_project(const mla_attention *layer, mla_tape *tape, mla_va
  * convolution and output projection.  Linear in v: with unit vectors in its place it gives the attention matrix. */
 mla_var mla_attention_core(const mla_attention *layer, mla_tape *tape, mla_var qkv);
 /* What the kind's feature map makes of q and k, (B, N, h D) each with head h in columns h D .. h D + D - 1; false, and
- * nothing recorded, for kinds without one. */
+ * nothing recorded, for kinds without one.  Pola has two maps a head, one for each half of v, side by side: D = 4d. */
 bool mla_attention_features(const mla_attention *layer, mla_tape *tape, mla_var qkv, mla_var *fq, mla_var *fk);
+
+/* The mirror's steps between projection and feature map: norm, scale and angle; conditional reflections and those across
+ * all heads.  qk (B, N, 2C), q and k side by side -> the same. */
+mla_var mla_mirror_turn(const mla_attention *layer, mla_tape *tape, mla_var qk);
+mla_var mla_mirror_reflect(const mla_attention *layer, mla_tape *tape, mla_var qk);
 
 /* A pre-norm transformer block: x += attention(norm1(x)); x += mlp(norm2(x)). */
 typedef struct mla_block {

@@ -19,6 +19,23 @@ struct mla_model {
     mla_linear_layer head;
 };
 
+static mla_status check_mirror(const mla_mirror_spec *m, int i, int d, mla_error *error) {
+    const int b = mla_mirror_block(m, d);
+    if (mla_mirror_has_blocks(m) && d % b)
+        return mla_fail(error, MLA_INVALID, "stage %d: head width %d is not a multiple of mirror.block %d", i + 1, d, b);
+    if (m->variance_angle && m->angle_planes == MLA_PLANES_PAIRS && d % 2)
+        return mla_fail(error, MLA_INVALID, "stage %d: mirror.variance_angle turns channel pairs, head width %d is odd",
+                        i + 1, d);
+    if (m->variance_angle && m->angle_planes == MLA_PLANES_LEARNED && b < 2)
+        return mla_fail(error, MLA_INVALID, "stage %d: mirror.angle_planes: a block of 1 channel has no plane", i + 1);
+    if (m->feature == MLA_KEPT_TWIN && m->twin_init == MLA_TWIN_NEGATIVE && !mla_mirror_twin_negates(m, b))
+        return mla_fail(error, MLA_INVALID, "stage %d: mirror.twin_reflections %d cannot make -I of blocks of %d", i + 1,
+                        m->twin_reflections, b);
+    if (m->power == MLA_POWER_FIXED && !(m->exponent >= 1))
+        return mla_fail(error, MLA_INVALID, "mirror.exponent %g is less than 1", m->exponent);
+    return MLA_OK;
+}
+
 static mla_status check_stage(const mla_model_spec *spec, int i, int side, mla_error *error) {
     const int dim = spec->dims[i], heads = spec->heads[i];
     if (dim < 1 || heads < 1 || spec->depths[i] < 1 || dim % heads)
@@ -32,22 +49,16 @@ static mla_status check_stage(const mla_model_spec *spec, int i, int side, mla_e
     if (patch < 1 || side % patch || side / patch < 1)
         return mla_fail(error, MLA_INVALID, "stage %d: a grid of side %d cannot be cut into patches of %d", i + 1, side,
                         patch);
-    const mla_mirror_spec *m = &spec->attention.mirror;
-    if (spec->kinds[i] == MLA_ATTENTION_MIRROR && m->reflections && m->block && d % m->block)
-        return mla_fail(error, MLA_INVALID, "stage %d: head width %d is not a multiple of mirror.block %d", i + 1, d,
-                        m->block);
     if (spec->kinds[i] == MLA_ATTENTION_FOCUSED && !(spec->attention.focused_factor >= 1))
         return mla_fail(error, MLA_INVALID, "focused.factor %g: at least 1", spec->attention.focused_factor);
     if (spec->kinds[i] == MLA_ATTENTION_POLA && d % 2)
         return mla_fail(error, MLA_INVALID, "stage %d: pola halves the channels of a head, head width %d is odd", i + 1, d);
-    if (spec->kinds[i] == MLA_ATTENTION_MIRROR && m->variance_angle && d % 2)
-        return mla_fail(error, MLA_INVALID, "stage %d: mirror.variance_angle turns channel pairs, head width %d is odd",
-                        i + 1, d);
     const int agents = spec->attention.agent.side;
     if (spec->kinds[i] == MLA_ATTENTION_AGENT && (agents < 1 || agents > side / patch))
         return mla_fail(error, MLA_INVALID, "stage %d: agent.side %d does not fit a grid of side %d", i + 1, agents,
                         side / patch);
-    return MLA_OK;
+    if (spec->kinds[i] != MLA_ATTENTION_MIRROR) return MLA_OK;
+    return check_mirror(&spec->attention.mirror, i, d, error);
 }
 
 static mla_status check(const mla_model_spec *spec, mla_error *error) {
@@ -134,6 +145,32 @@ mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images
     mla_probe_head(forward->probe, &model->norm, &model->head, x);
     x = mla_norm_forward(&model->norm, tape, mla_token_mean(tape, x));
     return mla_linear_forward(&model->head, tape, x, MLA_NO_VAR, MLA_IDENTITY);
+}
+
+static int losses_of(const mla_tape *tape) {
+    int count = 0;
+    for (mla_var x = mla_tape_next_loss(tape, MLA_NO_VAR); x.id >= 0; x = mla_tape_next_loss(tape, x)) count++;
+    return count;
+}
+
+mla_var mla_model_loss(const mla_model *model, mla_tape *tape, mla_var loss) {
+    const int count = losses_of(tape);
+    const size_t images = mla_value(tape, loss).shape[0];
+    real *scale = count ? mla_tape_alloc(tape, images * sizeof(real)) : NULL;
+    if (!scale) return loss;
+    for (size_t b = 0; b < images; b++) scale[b] = (real)(model->spec.attention.mirror.retention_loss / count);
+    mla_var sum = loss;
+    for (mla_var x = mla_tape_next_loss(tape, MLA_NO_VAR); x.id >= 0; x = mla_tape_next_loss(tape, x))
+        sum = mla_residual(tape, sum, x, scale);
+    return sum;
+}
+
+double mla_model_retention(const mla_tape *tape, size_t b) {
+    const int count = losses_of(tape);
+    double sum = 0;
+    for (mla_var x = mla_tape_next_loss(tape, MLA_NO_VAR); x.id >= 0; x = mla_tape_next_loss(tape, x))
+        sum += (double)mla_value(tape, x).data[b];
+    return count ? sum / count : 0;
 }
 
 int mla_model_auto_shard(const mla_model_spec *spec) {

@@ -41,6 +41,12 @@ mla_model_parts mla_model_get_parts(const mla_model *model);
 /* Images (B, 3, S, S), normalised -> logits (B, classes). */
 mla_var mla_model_forward(const mla_model *model, mla_tape *tape, mla_var images, const mla_forward *forward);
 
+/* The loss that is trained, from that of the logits: plus mirror.retention_loss times the mean over the layers of what they
+ * marked on the tape (mla_retention).  loss (B) -> (B); without such a loss, `loss` itself. */
+mla_var mla_model_loss(const mla_model *model, mla_tape *tape, mla_var loss);
+/* That mean for image b, without its weight; 0 when the model has no such loss. */
+double mla_model_retention(const mla_tape *tape, size_t b);
+
 /* Images of a shard for `train.shard: auto`: the power of two, at most 16, whose tokens of the first stage take about 64 Ki
  * reals, so that activations are met again in the cache; a function of the model alone, never of the machine. */
 int mla_model_auto_shard(const mla_model_spec *spec);

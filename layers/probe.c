@@ -71,63 +71,65 @@ static void apply_blocks(const mla_view *view, real *qk, const mla_tensor *v, re
         for (size_t i = 0; i < blocks * r; i++) reflect(qk + row * view->channels + i / r * b, v->data + i * b, b, unit);
 }
 
-/* Sum over tokens of the squared deviation of channel c of (N, 2C) from its mean. */
-static double channel_squares(const mla_view *view, const real *qk, size_t c) {
-    const size_t stride = 2 * view->channels;
-    double mean = 0, squares = 0;
-    for (size_t n = 0; n < view->tokens; n++) mean += (double)qk[n * stride + c] / (double)view->tokens;
-    for (size_t n = 0; n < view->tokens; n++)
-        squares += ((double)qk[n * stride + c] - mean) * ((double)qk[n * stride + c] - mean);
-    return squares;
+/* Rows of a result for one image, (1, N, columns), to `out`, whose rows are `stride` apart. */
+static void copy_rows(real *out, size_t stride, const mla_tape *tape, mla_var x) {
+    const mla_tensor t = mla_value(tape, x);
+    for (size_t n = 0; t.data && n < t.shape[1]; n++)
+        memcpy(out + n * stride, t.data + n * t.stride, t.shape[2] * sizeof(real));
 }
 
-static double pair_log_variance(const mla_view *view, const real *qk, size_t pair) {
-    double squares = 0;
-    for (size_t i = 0; i < 4; i++) squares += channel_squares(view, qk, i / 2 * view->channels + 2 * pair + i % 2);
-    return log(squares / (4 * (double)view->tokens) + MLA_PAIR_ANGLE_FLOOR);
-}
-
-/* log_variance (C / 2) is scratch. */
-static void apply_angle(const mla_view *view, real *qk, const real *a, const real *c, double *log_variance) {
-    const size_t pairs = view->channels / 2;
-    double mean = 0;
-    for (size_t i = 0; i < pairs; i++) mean += (log_variance[i] = pair_log_variance(view, qk, i)) / (double)pairs;
-    for (size_t i = 0; i < pairs; i++) {
-        const double t =
-            view->attention->spec.mirror.angle_max * tanh((double)a[i] * (log_variance[i] - mean) + (double)c[i]);
-        for (size_t row = 0; row < 2 * view->tokens; row++) {
-            real *x = qk + row * view->channels + 2 * i;
-            const double x1 = (double)x[0], x2 = (double)x[1];
-            x[0] = (real)(x1 * cos(t) - x2 * sin(t));
-            x[1] = (real)(x1 * sin(t) + x2 * cos(t));
-        }
+/* q and k after the block isometry, and a v, side by side, (1, N, 3C), with zeros for v. */
+static mla_var core_input(const mla_view *view, mla_tape *tape) {
+    const size_t tokens = view->tokens, channels = view->channels, width = 3 * channels;
+    real *qkv = mla_tape_alloc(tape, tokens * width * sizeof(real));
+    for (size_t n = 0; qkv && n < tokens; n++) {
+        memcpy(qkv + n * width, view->qk[MLA_AFTER_BLOCK] + n * 2 * channels, 2 * channels * sizeof(real));
+        memset(qkv + n * width + 2 * channels, 0, channels * sizeof(real));
     }
+    return mla_tape_input(tape, mla_tensor_make(qkv, 3, (size_t[]){1, tokens, width}));
 }
 
-static void apply_cross(const mla_view *view, real *qk, const mla_tensor *u, real *unit) {
-    for (size_t row = 0; row < 2 * view->tokens; row++)
-        for (size_t j = 0; j < u->shape[0]; j++)
-            reflect(qk + row * view->channels, u->data + j * view->channels, view->channels, unit);
+bool mla_view_is_relu(const mla_view *view) {
+    return view->attention->kind == MLA_ATTENTION_RELU || view->attention->kind == MLA_ATTENTION_MIRROR;
 }
 
-/* Fills the stages; scratch: (C) doubles and (C) reals. */
-static void run_mirror(mla_view *view, mla_tape *tape, double *log_variance, real *unit) {
+/* The stages after the block isometry, and what a feature map made of ReLU makes of them. */
+static mla_status run_steps(mla_view *view, mla_tape *tape, mla_error *error) {
     const mla_attention *layer = view->attention;
-    const size_t bytes = 2 * view->tokens * view->channels * sizeof(real);
-    memcpy(view->qk[MLA_AFTER_BLOCK], view->qk[MLA_BEFORE], bytes);
+    const size_t channels = view->channels;
+    const bool mirror = layer->kind == MLA_ATTENTION_MIRROR;
+    const mla_var input = core_input(view, tape);
+    mla_var qk = mla_columns(tape, input, 0, 2 * channels), fq, fk;
+    if (mirror) qk = mla_mirror_turn(layer, tape, qk);
+    copy_rows(view->qk[MLA_AFTER_ANGLE], 2 * channels, tape, qk);
+    if (mirror) qk = mla_mirror_reflect(layer, tape, qk);
+    copy_rows(view->qk[MLA_AFTER_CROSS], 2 * channels, tape, qk);
+    const bool has_features = mla_view_is_relu(view) && mla_attention_features(layer, tape, input, &fq, &fk);
+    const mla_status status = mla_tape_status(tape, error);
+    if (status != MLA_OK || !has_features) return status;
+    const size_t columns = mla_value(tape, fq).shape[2];
+    view->width = columns / view->heads;
+    view->f = malloc(view->tokens * 2 * columns * sizeof(real));
+    if (!view->f) return mla_fail(error, MLA_NO_MEMORY, "out of memory for the features of %zu tokens", view->tokens);
+    copy_rows(view->f, 2 * columns, tape, fq);
+    copy_rows(view->f + columns, 2 * columns, tape, fk);
+    return MLA_OK;
+}
+
+/* Fills in the stages after the projection and the features; unit (C) is scratch. */
+static mla_status run_mirror(mla_view *view, mla_tape *pass, real *unit, mla_error *error) {
+    const mla_attention *layer = view->attention;
+    memcpy(view->qk[MLA_AFTER_BLOCK], view->qk[MLA_BEFORE], 2 * view->tokens * view->channels * sizeof(real));
     if (layer->block_v >= 0) {
-        const mla_tensor v = param(tape, layer->block_v);
+        const mla_tensor v = param(pass, layer->block_v);
         apply_blocks(view, view->qk[MLA_AFTER_BLOCK], &v, unit);
     }
-    memcpy(view->qk[MLA_AFTER_ANGLE], view->qk[MLA_AFTER_BLOCK], bytes);
-    if (layer->angle_a >= 0)
-        apply_angle(view, view->qk[MLA_AFTER_ANGLE], param(tape, layer->angle_a).data, param(tape, layer->angle_c).data,
-                    log_variance);
-    memcpy(view->qk[MLA_AFTER_CROSS], view->qk[MLA_AFTER_ANGLE], bytes);
-    if (layer->cross_v >= 0) {
-        const mla_tensor u = param(tape, layer->cross_v);
-        apply_cross(view, view->qk[MLA_AFTER_CROSS], &u, unit);
-    }
+    mla_tape *tape = mla_tape_new();
+    if (!tape) return mla_fail(error, MLA_NO_MEMORY, "out of memory for a look at %zu tokens", view->tokens);
+    mla_tape_begin_like(tape, pass);
+    const mla_status status = run_steps(view, tape, error);
+    mla_tape_free(tape);
+    return status;
 }
 
 mla_status mla_view_open(mla_view *view, const mla_probe *probe, int index, size_t image, mla_tape *tape, mla_error *error) {
@@ -142,8 +144,7 @@ mla_status mla_view_open(mla_view *view, const mla_probe *probe, int index, size
     *view = (mla_view){
         .attention = layer, .tokens = tokens, .channels = channels, .heads = layer->heads, .d = channels / layer->heads};
     real *block = malloc((2 * MLA_MIRROR_STAGES + 1) * size * sizeof(real)), *unit = malloc(channels * sizeof(real));
-    double *log_variance = malloc(channels * sizeof(double));
-    if (!block || !unit || !log_variance) {
+    if (!block || !unit) {
         free(block);
         status = mla_fail(error, MLA_NO_MEMORY, "out of memory for the channels of %zu tokens", tokens);
     } else {
@@ -153,18 +154,20 @@ mla_status mla_view_open(mla_view *view, const mla_probe *probe, int index, size
         const real *bias = layer->qkv.bias < 0 ? NULL : param(tape, layer->qkv.bias).data, *in = x.data + image * size;
         project(view->qk[MLA_BEFORE], in, &weight, bias, tokens, 0, 2 * channels);
         project(view->v, in, &weight, bias, tokens, 2 * channels, channels);
-        run_mirror(view, tape, log_variance, unit);
+        status = run_mirror(view, tape, unit, error);
         view->pass = tape;
         view->tape = mla_tape_new();
-        if (!view->tape) status = mla_fail(error, MLA_NO_MEMORY, "out of memory for a look at %zu tokens", tokens);
+        if (status == MLA_OK && !view->tape)
+            status = mla_fail(error, MLA_NO_MEMORY, "out of memory for a look at %zu tokens", tokens);
     }
     free(unit);
-    free(log_variance);
+    if (status != MLA_OK) mla_view_close(view);
     return status;
 }
 
 void mla_view_close(mla_view *view) {
-    free(view->qk[0]); /* the one block of all */
+    free(view->qk[0]); /* the one block of all but the features */
+    free(view->f);
     mla_tape_free(view->tape);
     *view = (mla_view){0};
 }
@@ -179,14 +182,13 @@ static size_t units_of(const mla_view *view) { return view->attention->kind == M
 static mla_status run_units(const real **y, const mla_view *view, size_t first, mla_error *error) {
     const size_t tokens = view->tokens, channels = view->channels, units = units_of(view);
     mla_tape_begin_like(view->tape, view->pass);
-    real *qkv = mla_tape_alloc(view->tape, 3 * tokens * channels * sizeof(real));
-    for (size_t n = 0; qkv && n < tokens; n++) {
-        real *row = qkv + n * 3 * channels;
-        memcpy(row, view->qk[MLA_AFTER_BLOCK] + n * 2 * channels, 2 * channels * sizeof(real));
-        for (size_t c = 0; c < channels; c++) row[2 * channels + c] = n >= first && c % units == n - first;
+    const mla_var qkv = core_input(view, view->tape);
+    real *v = mla_value(view->tape, qkv).data;
+    for (size_t i = 0; v && i < tokens * channels; i++) {
+        const size_t n = i / channels, c = i % channels;
+        v[n * 3 * channels + 2 * channels + c] = n >= first && c % units == n - first;
     }
-    const mla_tensor t = mla_tensor_make(qkv, 3, (size_t[]){1, tokens, 3 * channels});
-    const mla_var out = mla_attention_core(view->attention, view->tape, mla_tape_input(view->tape, t));
+    const mla_var out = mla_attention_core(view->attention, view->tape, qkv);
     const mla_status status = mla_tape_status(view->tape, error);
     if (status == MLA_OK) *y = mla_value(view->tape, out).data;
     return status;
@@ -231,26 +233,29 @@ mla_status mla_view_received(real *received, const mla_view *view, mla_error *er
     return MLA_OK;
 }
 
-bool mla_view_is_relu(const mla_view *view) {
-    return view->attention->kind == MLA_ATTENTION_RELU || view->attention->kind == MLA_ATTENTION_MIRROR;
-}
-
 const real *mla_view_channels(size_t *width, const mla_view *view, mla_mirror_stage stage, mla_side side, int head) {
     const size_t first = head == MLA_ALL_HEADS ? 0 : (size_t)head * view->d;
     *width = head == MLA_ALL_HEADS ? view->channels : view->d;
     return view->qk[stage] + (side == MLA_SIDE_K) * view->channels + first;
 }
 
+/* The sum of squares of (N, columns), rows `stride` apart; with `cut` of what ReLU leaves. */
+static double energy(const real *x, size_t tokens, size_t columns, size_t stride, bool cut) {
+    double sum = 0;
+    for (size_t n = 0; n < tokens; n++, x += stride)
+        for (size_t i = 0; i < columns; i++)
+            if (!cut || x[i] > 0) sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
 double mla_view_kept(const mla_view *view, mla_mirror_stage stage, mla_side side, int head) {
     size_t width;
     const real *x = mla_view_channels(&width, view, stage, side, head);
-    double all = 0, kept = 0;
-    for (size_t n = 0; n < view->tokens; n++, x += 2 * view->channels)
-        for (size_t i = 0; i < width; i++) {
-            all += (double)x[i] * (double)x[i];
-            if (x[i] > 0) kept += (double)x[i] * (double)x[i];
-        }
-    return kept / all;
+    const double all = energy(x, view->tokens, width, 2 * view->channels, false);
+    if (stage != MLA_AFTER_CROSS || !view->f) return energy(x, view->tokens, width, 2 * view->channels, true) / all;
+    const size_t columns = view->heads * view->width, first = head == MLA_ALL_HEADS ? 0 : (size_t)head * view->width;
+    const real *f = view->f + (side == MLA_SIDE_K) * columns + first;
+    return energy(f, view->tokens, head == MLA_ALL_HEADS ? columns : view->width, 2 * columns, false) / all;
 }
 
 /* ---- class evidence */

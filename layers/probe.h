@@ -1,8 +1,8 @@
 /* A look inside a forward pass: what its attention layers did, as plain numbers, for pictures, diagnostics and tests.
  *
  * While a pass is recorded, a probe notes the input of every attention layer, and the tokens that the head pools.
- * Everything else is computed again from those and the parameters: q and k by the definition in docs/math.md, attention by
- * the kind's own core, so the probe knows no kind and operations may be fused as speed asks for.
+ * Everything else is computed again from those and the parameters, one image at a time: q and k step by step, attention by
+ * the kind's own core, so the probe knows no formula of a kind and the pass may fuse its operations as speed asks for.
  *
  *     mla_probe probe = {0};
  *     mla_tape_begin(tape, params, params->value, NULL);
@@ -28,8 +28,8 @@
 typedef enum mla_mirror_stage {
     MLA_BEFORE,      /* x W^T + bias */
     MLA_AFTER_BLOCK, /* times the block isometry */
-    MLA_AFTER_ANGLE, /* turned in pairs */
-    MLA_AFTER_CROSS, /* times the cross-head isometry: what the feature map gets */
+    MLA_AFTER_ANGLE, /* turned (mla_mirror_turn) */
+    MLA_AFTER_CROSS, /* reflected (mla_mirror_reflect): what the feature map gets */
     MLA_MIRROR_STAGES
 } mla_mirror_stage;
 typedef enum mla_side { MLA_SIDE_Q, MLA_SIDE_K } mla_side;
@@ -61,6 +61,8 @@ typedef struct mla_view {
     size_t tokens, channels, heads, d;
     real *qk[MLA_MIRROR_STAGES]; /* (N, 2C) each, q and k side by side */
     real *v;                     /* (N, C) */
+    size_t width;                /* D of a head's features */
+    real *f;                     /* (N, 2 h D), those of q and k side by side; NULL where they are not made of ReLU */
     mla_tape *tape;              /* for running the core */
     const mla_tape *pass;        /* the tape of the pass */
 } mla_view;
@@ -85,11 +87,11 @@ MLA_MUST_CHECK mla_status mla_view_received(real *received, const mla_view *view
 /* The numbers of q or k of one head (or of all) at a stage: rows of *width values, 2C reals apart. */
 const real *mla_view_channels(size_t *width, const mla_view *view, mla_mirror_stage stage, mla_side side, int head);
 
-/* Share of the energy that ReLU lets through, |relu(x)|^2 / |x|^2 over all tokens of q or k, in a head or in all of them;
- * NaN for x = 0. */
+/* Share of the energy that the feature map keeps, |f|^2 / |x|^2 over all tokens of q or k, in a head or in all of them: at
+ * the last stage of the kind's own features f, before it of f = relu(x).  NaN for x = 0. */
 double mla_view_kept(const mla_view *view, mla_mirror_stage stage, mla_side side, int head);
 
-/* Whether a kind's feature map is ReLU: the others have no energy to lose. */
+/* Whether a kind's feature map is made of ReLU: the others have no energy to lose. */
 bool mla_view_is_relu(const mla_view *view);
 
 /* The class activation map (Zhou et al., arXiv 1512.04150), made exact for a head with LayerNorm: the statistics of the

@@ -62,7 +62,14 @@ static int name_count(const char *key) {
     return count;
 }
 
-static int model_count(void) { return name_count("model.family") * name_count("model.attention.kind"); }
+/* And models with options of the mirror. */
+static const char *const option_files[] = {"mirror_split",        "mirror_split_alone",   "mirror_twin",
+                                           "mirror_planes",       "mirror_learned_power", "mirror_fixed_power",
+                                           "mirror_focused_power"};
+
+static int model_count(void) {
+    return name_count("model.family") * name_count("model.attention.kind") + (int)TEST_COUNT(option_files);
+}
 
 static int position(const char *const *names, const char *name) {
     for (int i = 0; names[i]; i++)
@@ -76,6 +83,8 @@ static void read_list(int *out, json_t *list, int stages) {
     for (int i = 0; i < stages; i++) out[i] = (int)json_integer_value(json_array_get(list, (size_t)i));
 }
 
+#define MIRROR "model.attention.mirror."
+
 static mla_model_spec read_spec(void) {
     const char *text = mla_safetensors_metadata(file, "spec"), *family, *kind;
     ck_assert_ptr_nonnull(text);
@@ -83,24 +92,35 @@ static mla_model_spec read_spec(void) {
     ck_assert_ptr_nonnull(root);
     mla_model_spec spec = {.channels = 3, .norm_eps = 1e-6, .attention = {.focused_factor = 3}};
     mla_attention_spec *a = &spec.attention;
-    int bias, angle, gate = 0;
+    mla_mirror_spec *m = &a->mirror;
+    int bias, angle, gate = 0, scale = 0;
+    const char *planes = "pairs", *source = "shared", *norm = "none", *feature = "relu", *power = "none";
     json_error_t wrong;
-    ck_assert_msg(json_unpack_ex(root, &wrong, JSON_STRICT,
-                                 "{s:s, s:i, s:i, s:i, s:F, s:o, s:o, s:o, s:{s:s, s:i, s:F, s:b, "
-                                 "s?b, s?{s:i}, s?{s:F}, s?{s:i}, s:{s:i, s:i, s:b, s:F, s:F, s:i}}}",
-                                 "family", &family, "image", &spec.image, "classes", &spec.classes, "patch", &spec.patch,
-                                 "mlp_ratio", &spec.mlp_ratio, "dims", &dims, "depths", &depths, "heads", &heads,
-                                 "attention", "kind", &kind, "dwconv", &a->dwconv, "eps", &a->eps, "qkv_bias", &bias, "gate",
-                                 &gate, "performer", "features", &a->performer_features, "focused", "factor",
-                                 &a->focused_factor, "agent", "side", &a->agent.side, "mirror", "block", &a->mirror.block,
-                                 "reflections", &a->mirror.reflections, "variance_angle", &angle, "angle_max",
-                                 &a->mirror.angle_max, "angle_gain", &a->mirror.angle_gain, "cross_head",
-                                 &a->mirror.cross_head) == 0,
-                  "spec of %s: %s", mla_safetensors_path(file), wrong.text);
+    ck_assert_msg(
+        json_unpack_ex(
+            root, &wrong, JSON_STRICT,
+            "{s:s, s:i, s:i, s:i, s:F, s:o, s:o, s:o, s:{s:s, s:i, s:F, s:b, "
+            "s?b, s?{s:i}, s?{s:F}, s?{s:i}, s:{s:i, s:i, s:b, s:F, s:F, s:i, s?s, s?s, s?s, s?b, s?i, s?s, s?i, s?s, s?F, "
+            "s?F}}}",
+            "family", &family, "image", &spec.image, "classes", &spec.classes, "patch", &spec.patch, "mlp_ratio",
+            &spec.mlp_ratio, "dims", &dims, "depths", &depths, "heads", &heads, "attention", "kind", &kind, "dwconv",
+            &a->dwconv, "eps", &a->eps, "qkv_bias", &bias, "gate", &gate, "performer", "features", &a->performer_features,
+            "focused", "factor", &a->focused_factor, "agent", "side", &a->agent.side, "mirror", "block", &a->mirror.block,
+            "reflections", &a->mirror.reflections, "variance_angle", &angle, "angle_max", &a->mirror.angle_max, "angle_gain",
+            &a->mirror.angle_gain, "cross_head", &a->mirror.cross_head, "angle_planes", &planes, "angle_source", &source,
+            "qk_norm", &norm, "scale_modulation", &scale, "fold", &m->fold, "feature", &feature, "twin_reflections",
+            &m->twin_reflections, "power", &power, "exponent", &m->exponent, "retention_loss", &m->retention_loss) == 0,
+        "spec of %s: %s", mla_safetensors_path(file), wrong.text);
     spec.family = (mla_family)position(names_of("model.family"), family);
     a->qkv_bias = bias;
     a->gate = gate;
     a->mirror.variance_angle = angle;
+    m->scale_modulation = scale;
+    m->angle_planes = (mla_angle_planes)position(names_of(MIRROR "angle_planes"), planes);
+    m->angle_source = (mla_angle_source)position(names_of(MIRROR "angle_source"), source);
+    m->qk_norm = (mla_qk_norm)position(names_of(MIRROR "qk_norm"), norm);
+    m->feature = (mla_feature_kept)position(names_of(MIRROR "feature"), feature);
+    m->power = (mla_power)position(names_of(MIRROR "power"), power);
     spec.stages = (int)json_array_size(dims);
     for (int i = 0; i < spec.stages; i++)
         spec.kinds[i] = (mla_attention_kind)position(names_of("model.attention.kind"), kind);
@@ -141,15 +161,24 @@ static void load_weights(const golden *g) {
     }
 }
 
-static golden load(int index) {
-    const int kinds = name_count("model.attention.kind");
-    const char *family = names_of("model.family")[index / kinds], *kind = names_of("model.attention.kind")[index % kinds];
+static mla_model_spec open_model(int index) {
+    const int kinds = name_count("model.attention.kind"), plain = model_count() - (int)TEST_COUNT(option_files);
     char name[64];
+    if (index >= plain) {
+        open_file(option_files[index - plain]);
+        return read_spec();
+    }
+    const char *family = names_of("model.family")[index / kinds], *kind = names_of("model.attention.kind")[index % kinds];
     snprintf(name, sizeof name, "%s_%s", family, kind);
     open_file(name);
     const mla_model_spec spec = read_spec();
     ck_assert_int_eq((int)spec.family, index / kinds);
     ck_assert_int_eq((int)spec.kinds[0], index % kinds);
+    return spec;
+}
+
+static golden load(int index) {
+    const mla_model_spec spec = open_model(index);
     golden g = {.tape = test_tape()};
     mla_error error = {0};
     ck_assert_msg(mla_model_new(&g.model, &spec, &error) == MLA_OK, "%s", error.text);
@@ -180,7 +209,7 @@ static real mean_loss(const golden *g, mla_var losses) {
 /* Smoothed loss of the batch; its gradient replaces the one before. */
 static real training_pass(const golden *g) {
     mla_error error = {0};
-    const mla_var losses = mla_cross_entropy(g->tape, logits_of(g), g->labels, NULL, 0.1);
+    const mla_var losses = mla_model_loss(g->model, g->tape, mla_cross_entropy(g->tape, logits_of(g), g->labels, NULL, 0.1));
     memset(g->gradient, 0, g->params->size * sizeof(real));
     ck_assert_msg(mla_tape_backward(g->tape, losses, g->seed, &error) == MLA_OK, "%s", error.text);
     return mean_loss(g, losses);
@@ -192,7 +221,7 @@ START_TEST(logits_and_losses) {
     const mla_tensor soft = stored("%s", "target_soft"), want = stored("%s", "logits"), got = mla_value(g.tape, logits);
     ck_assert(mla_tensor_same_shape(&got, &want));
     test_close("logits", got.data, want.data, mla_tensor_count(&want), 1e-5);
-    real loss = mean_loss(&g, mla_cross_entropy(g.tape, logits, g.labels, NULL, 0.1));
+    real loss = mean_loss(&g, mla_model_loss(g.model, g.tape, mla_cross_entropy(g.tape, logits, g.labels, NULL, 0.1)));
     test_close("loss", &loss, stored("%s", "loss").data, 1, 2e-6);
     loss = mean_loss(&g, mla_cross_entropy(g.tape, logits, NULL, soft.data, 0));
     test_close("loss_soft", &loss, stored("%s", "loss_soft").data, 1, 2e-6);
@@ -251,7 +280,7 @@ END_TEST
 
 /* ---- operations: all tensors of ops.safetensors are used */
 
-enum { MOST_INPUTS = 4 };
+enum { MOST_INPUTS = 5 };
 
 typedef struct operation {
     const char *name;
@@ -305,8 +334,12 @@ static mla_var focused_half(mla_tape *tape, const mla_var *in) { return mla_focu
 static mla_var polar(mla_tape *tape, const mla_var *in) { return mla_polar_features(tape, in[0], in[1], 2, false); }
 static mla_var polar_crossed(mla_tape *tape, const mla_var *in) { return mla_polar_features(tape, in[0], in[1], 2, true); }
 static mla_var cosine(mla_tape *tape, const mla_var *in) { return mla_cosine_features(tape, in[0], 2); }
-static mla_var positive_q(mla_tape *tape, const mla_var *in) { return mla_positive_features(tape, in[0], in[3], 2, true); }
-static mla_var positive_k(mla_tape *tape, const mla_var *in) { return mla_positive_features(tape, in[0], in[3], 2, false); }
+static mla_var positive_q(mla_tape *tape, const mla_var *in) {
+    return mla_positive_features(tape, in[0], in[MOST_INPUTS - 1], 2, true);
+}
+static mla_var positive_k(mla_tape *tape, const mla_var *in) {
+    return mla_positive_features(tape, in[0], in[MOST_INPUTS - 1], 2, false);
+}
 static mla_var given(mla_tape *tape, const mla_var *in) {
     return mla_linear_attention(tape, in[0], in[1], in[2], 2, MLA_FEATURE_GIVEN, 1e-6);
 }
@@ -332,6 +365,7 @@ static const operation other_operations[] = {
     {"grid_pool2", pool2, {"x"}, NULL},
     {"grid_pool3", pool3, {"x"}, NULL},
 };
+#include "tests/golden_mirror.h"
 
 /* Tensor `key` of operation `name`; `d` in front of the key asks for its gradient. */
 static mla_tensor of(const char *name, const char *gradient, const char *key) {
@@ -394,7 +428,7 @@ static void run_variance_angle(void) {
     mla_tape *tape = test_tape();
     mla_tape_begin(tape, NULL, NULL, NULL);
     const mla_var y = mla_pair_angle(tape, mla_tape_leaf(tape, qk, dqk), mla_tape_leaf(tape, a, da),
-                                     mla_tape_leaf(tape, c, dc), 1.57079632679489662);
+                                     mla_tape_leaf(tape, c, dc), 1.57079632679489662, false);
     check_like(name, "", "y_q", half(mla_value(tape, y).data, rows, width, 0));
     check_like(name, "", "y_k", half(mla_value(tape, y).data, rows, width, 1));
     backward(tape, y, join(&dq, &dk));
@@ -465,9 +499,18 @@ static void check_all_used(void) {
                   mla_safetensors_count(file));
 }
 
-START_TEST(every_operation_of_kinds) {
-    open_file("kinds");
-    for (size_t i = 0; i < TEST_COUNT(operations_of_kinds); i++) run_operation(&operations_of_kinds[i]);
+/* Files of operations that need nothing of their own. */
+static const struct {
+    const char *file;
+    const operation *operations;
+    size_t count;
+} operation_files[] = {{"kinds", operations_of_kinds, TEST_COUNT(operations_of_kinds)},
+                       {"ops_other", other_operations, TEST_COUNT(other_operations)},
+                       {"mirror_ops", mirror_operations, TEST_COUNT(mirror_operations)}};
+
+START_TEST(every_operation_of_a_file) {
+    open_file(operation_files[_i].file);
+    for (size_t i = 0; i < operation_files[_i].count; i++) run_operation(&operation_files[_i].operations[i]);
     check_all_used();
 }
 END_TEST
@@ -480,13 +523,6 @@ START_TEST(every_operation) {
     run_block_fold();
     run_cross_entropy("cross_entropy", false);
     run_cross_entropy("cross_entropy_soft", true);
-    check_all_used();
-}
-END_TEST
-
-START_TEST(every_other_operation) {
-    open_file("ops_other");
-    for (size_t i = 0; i < TEST_COUNT(other_operations); i++) run_operation(&other_operations[i]);
     check_all_used();
 }
 END_TEST
@@ -552,8 +588,7 @@ static void models(TCase *tcase) {
 static void parts(TCase *tcase) {
     tcase_add_checked_fixture(tcase, NULL, close_file);
     tcase_add_test(tcase, every_operation);
-    tcase_add_test(tcase, every_operation_of_kinds);
-    tcase_add_test(tcase, every_other_operation);
+    tcase_add_loop_test(tcase, every_operation_of_a_file, 0, (int)TEST_COUNT(operation_files));
     tcase_add_loop_test(tcase, every_optimiser, 0, (int)TEST_COUNT(rules));
 }
 

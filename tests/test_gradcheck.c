@@ -150,16 +150,21 @@ BUILD(block_reflect_twice) {
     return mla_linear(tape, in[3], mla_block_reflect(tape, in[0], in[2]), mla_block_reflect(tape, in[1], in[2]), MLA_NO_VAR,
                       MLA_IDENTITY);
 }
-BUILD(pair_angle) { return mla_pair_angle(tape, in[0], in[1], in[2], 1.5); }
-BUILD(pair_angle_view) { return mla_pair_angle(tape, mla_columns(tape, in[0], 0, 8), in[1], in[2], 0.7); }
+BUILD(pair_angle) { return mla_pair_angle(tape, in[0], in[1], in[2], 1.5, false); }
+BUILD(pair_angle_view) { return mla_pair_angle(tape, mla_columns(tape, in[0], 0, 8), in[1], in[2], 0.7, false); }
 BUILD(cross_reflect) { return mla_cross_reflect(tape, in[0], in[1]); }
 BUILD(cross_reflect_view) { return mla_cross_reflect(tape, mla_columns(tape, in[0], 2, 8), in[1]); }
 BUILD(cross_reflect_twice) { return mla_cross_reflect(tape, mla_gelu(tape, mla_cross_reflect(tape, in[0], in[1])), in[1]); }
-BUILD(mirror) { return mla_mirror_attention(tape, in[0], in[1], in[2], in[3], c->a, 1.5, 1e-2); }
-BUILD(mirror_angle) { return mla_mirror_attention(tape, in[0], in[1], in[2], MLA_NO_VAR, c->a, 0.7, 1e-2); }
-BUILD(mirror_cross) { return mla_mirror_attention(tape, in[0], MLA_NO_VAR, MLA_NO_VAR, in[1], c->a, 0, 1e-2); }
+BUILD(mirror) { return mla_mirror_attention(tape, in[0], in[1], in[2], in[3], c->a, (mla_feature_kept)c->map, 1.5, 1e-2); }
+BUILD(mirror_angle) {
+    return mla_mirror_attention(tape, in[0], in[1], in[2], MLA_NO_VAR, c->a, (mla_feature_kept)c->map, 0.7, 1e-2);
+}
+BUILD(mirror_cross) {
+    return mla_mirror_attention(tape, in[0], MLA_NO_VAR, MLA_NO_VAR, in[1], c->a, (mla_feature_kept)c->map, 0, 1e-2);
+}
 BUILD(mirror_view) {
-    return mla_mirror_attention(tape, mla_columns(tape, in[0], 3, 48), in[1], in[2], in[3], c->a, 1.5, 1e-2);
+    return mla_mirror_attention(tape, mla_columns(tape, in[0], 3, 48), in[1], in[2], in[3], c->a, (mla_feature_kept)c->map,
+                                1.5, 1e-2);
 }
 BUILD(cross_entropy) {
     static const int labels[] = {2, 0, 4};
@@ -181,7 +186,10 @@ BUILD(cross_entropy_mixed) {
 #define ELU1 .map = MLA_FEATURE_ELU1, .away = 2e-3
 #define IN(...) .input = {__VA_ARGS__}
 
+#include "tests/gradcheck_mirror.h"
+
 static const gradient_case cases[] = {
+    MIRROR_CASES,
     {"linear", "bias", linear, IN({3, {2, 3, 4}}, {2, {5, 4}}, {1, {5}})},
     {"linear", "GELU", linear, IN({2, {3, 4}}, {2, {7, 4}}, {1, {7}}), .map = MLA_GELU},
     {"linear", "no bias", linear_bare, IN({2, {3, 4}}, {2, {5, 4}})},
@@ -491,6 +499,7 @@ static const model_case models[] = {
     {"vit pola", MLA_FAMILY_VIT, BOTH(POLA), PLAIN(3, true), 0},
     {"pvt pola", MLA_FAMILY_PVT, BOTH(POLA), PLAIN(0, false), 0},
     {"pvt relu, mirror", MLA_FAMILY_PVT, {MLA_ATTENTION_RELU, MLA_ATTENTION_MIRROR}, MIRROR(2, 2, true, 2), 0},
+    MIRROR_MODELS,
 };
 
 typedef struct model_run {
@@ -504,7 +513,7 @@ static mla_var build_model(mla_tape *tape, const mla_var *in, void *context) {
     const model_run *r = context;
     const mla_forward forward = {.training = true, .seed = 5, .epoch = 1, .samples = samples};
     const mla_var logits = mla_model_forward(r->model, tape, in[0], &forward);
-    return mla_cross_entropy(tape, logits, labels, NULL, 0.1);
+    return mla_model_loss(r->model, tape, mla_cross_entropy(tape, logits, labels, NULL, 0.1));
 }
 
 START_TEST(whole_model) {

@@ -137,7 +137,7 @@ static double norm(const real *x, size_t n, size_t stride) {
     return sqrt(squares);
 }
 
-static mla_var angle(mla_tape *tape, const mla_var *in) { return mla_pair_angle(tape, in[0], in[1], in[2], 1.5); }
+static mla_var angle(mla_tape *tape, const mla_var *in) { return mla_pair_angle(tape, in[0], in[1], in[2], 1.5, false); }
 
 START_TEST(isometries_keep_norms) {
     graph g = {.in = {test_tensor(1, SHAPE(2, 9, 16)), test_tensor(2, SHAPE(3, 8))}};
@@ -385,39 +385,52 @@ static mla_var no_path(mla_tape *tape, const mla_var *in) {
 static mla_var no_rate(mla_tape *tape, const mla_var *in) { return mla_drop_path(tape, in[0], in[1], 0, NULL); }
 static mla_var plain_sum(mla_tape *tape, const mla_var *in) { return mla_residual(tape, in[0], in[1], NULL); }
 
-/* The mirror of width 32, 4 heads: in one pass, and operation by operation. */
+/* The mirror of width 32, 4 heads: in one pass, and operation by operation; with what feature is for a loop to say. */
+static mla_feature_kept kept;
+
 static mla_var mirror_steps(mla_tape *tape, mla_var qkv, mla_var a, mla_var c, mla_var u) {
     mla_var qk = mla_columns(tape, qkv, 0, 64);
-    if (a.id >= 0) qk = mla_pair_angle(tape, qk, a, c, 1.5);
+    if (a.id >= 0) qk = mla_pair_angle(tape, qk, a, c, 1.5, false);
     if (u.id >= 0) qk = mla_cross_reflect(tape, qk, u);
-    return mla_linear_attention(tape, mla_columns(tape, qk, 0, 32), mla_columns(tape, qk, 32, 32),
-                                mla_columns(tape, qkv, 64, 32), 4, MLA_FEATURE_RELU, 0.1);
+    const size_t width = kept == MLA_KEPT_SPLIT ? 64 : 32;
+    const mla_var f = mla_relu_features(tape, qk, MLA_NO_VAR, 4, kept);
+    return mla_linear_attention(tape, mla_columns(tape, f, 0, width), mla_columns(tape, f, width, width),
+                                mla_columns(tape, qkv, 64, 32), 4, MLA_FEATURE_GIVEN, 0.1);
 }
 static mla_var fused_mirror(mla_tape *tape, const mla_var *in) {
-    return mla_mirror_attention(tape, in[0], in[1], in[2], in[3], 4, 1.5, 0.1);
+    return mla_mirror_attention(tape, in[0], in[1], in[2], in[3], 4, kept, 1.5, 0.1);
 }
 static mla_var composed_mirror(mla_tape *tape, const mla_var *in) { return mirror_steps(tape, in[0], in[1], in[2], in[3]); }
 static mla_var fused_turn(mla_tape *tape, const mla_var *in) {
-    return mla_mirror_attention(tape, in[0], in[1], in[2], MLA_NO_VAR, 4, 1.5, 0.1);
+    return mla_mirror_attention(tape, in[0], in[1], in[2], MLA_NO_VAR, 4, kept, 1.5, 0.1);
 }
 static mla_var composed_turn(mla_tape *tape, const mla_var *in) {
     return mirror_steps(tape, in[0], in[1], in[2], MLA_NO_VAR);
 }
 static mla_var fused_cross(mla_tape *tape, const mla_var *in) {
-    return mla_mirror_attention(tape, in[0], MLA_NO_VAR, MLA_NO_VAR, in[1], 4, 0, 0.1);
+    return mla_mirror_attention(tape, in[0], MLA_NO_VAR, MLA_NO_VAR, in[1], 4, kept, 0, 0.1);
 }
 static mla_var composed_cross(mla_tape *tape, const mla_var *in) {
     return mirror_steps(tape, in[0], MLA_NO_VAR, MLA_NO_VAR, in[1]);
 }
+static mla_var fused_bare(mla_tape *tape, const mla_var *in) {
+    return mla_mirror_attention(tape, in[0], MLA_NO_VAR, MLA_NO_VAR, MLA_NO_VAR, 4, kept, 0, 0.1);
+}
+static mla_var composed_bare(mla_tape *tape, const mla_var *in) {
+    return mirror_steps(tape, in[0], MLA_NO_VAR, MLA_NO_VAR, MLA_NO_VAR);
+}
 
 /* One token, a few, and more than the tiles that the fused operation works on. */
 START_TEST(the_mirror_in_one_pass_is_its_steps) {
-    const size_t tokens = ((const size_t[]){1, 7, 450})[_i];
+    const size_t tokens = ((const size_t[]){1, 7, 450})[_i % 3];
+    kept = _i < 3 ? MLA_KEPT_RELU : MLA_KEPT_SPLIT;
     graph g = {.in = {test_tensor(1, SHAPE(2, tokens, 96)), test_tensor(2, SHAPE(16)), test_tensor(3, SHAPE(16)),
                       test_tensor(4, SHAPE(2, 32))}};
     same("mirror", &g, fused_mirror, composed_mirror);
     g.in[3].data = NULL;
     same("mirror, angle alone", &g, fused_turn, composed_turn);
+    graph bare = {.in = {test_tensor(1, SHAPE(2, tokens, 96))}};
+    same("mirror, features alone", &bare, fused_bare, composed_bare);
     for (size_t r = 1; r <= 3; r++) {
         graph reflections = {.in = {test_tensor(1, SHAPE(2, tokens, 96)), test_tensor(4, SHAPE(r, 32))}};
         same("mirror, reflections alone", &reflections, fused_cross, composed_cross);
@@ -548,7 +561,7 @@ static void all(TCase *tcase) {
     tcase_add_loop_test(tcase, attention_over_many_tokens, 0, 2);
     tcase_add_loop_test(tcase, dead_rows_give_zero, 0, 2);
     tcase_add_loop_test(tcase, depthwise_conv_is_its_definition, 0, (int)TEST_COUNT(filters));
-    tcase_add_loop_test(tcase, the_mirror_in_one_pass_is_its_steps, 0, 3);
+    tcase_add_loop_test(tcase, the_mirror_in_one_pass_is_its_steps, 0, 6);
     tcase_add_test(tcase, fused_operations_are_their_composed_twins);
     tcase_add_test(tcase, patches_of_planes_and_of_tokens_agree);
     tcase_add_test(tcase, cross_entropy_of_large_logits);

@@ -14,6 +14,9 @@ typedef struct pass {
     mla_var logits;
 } pass;
 
+static const mla_mirror_spec usual = {
+    .block = 2, .reflections = 3, .variance_angle = true, .angle_max = 1.5, .angle_gain = 1, .cross_head = 3};
+
 static void run_spec(pass *p, const mla_model_spec *spec) {
     mla_error error = {0};
     ck_assert_msg(mla_model_new(&p->model, spec, &error) == MLA_OK, "%s", error.text);
@@ -26,25 +29,21 @@ static void run_spec(pass *p, const mla_model_spec *spec) {
     p->logits = mla_model_forward(p->model, p->tape, images, &(mla_forward){.probe = &p->probe});
 }
 
-static void run_kind(pass *p, mla_attention_kind kind) {
-    const mla_model_spec spec = {.family = MLA_FAMILY_PVT,
-                                 .image = SIDE,
-                                 .channels = 3,
-                                 .classes = 5,
-                                 .patch = 2,
-                                 .stages = 2,
-                                 .dims = {24, 32},
-                                 .depths = {1, 2},
-                                 .heads = {2, 4},
-                                 .mlp_ratio = 2,
-                                 .norm_eps = 1e-6,
-                                 .kinds = {kind, kind},
-                                 .attention = {.focused_factor = 3,
-                                               .dwconv = 3,
-                                               .qkv_bias = true,
-                                               .eps = 1e-6,
-                                               .agent = {3},
-                                               .mirror = {2, 3, true, 1.5, 1, 3}}};
+static void run_kind(pass *p, mla_attention_kind kind, const mla_mirror_spec *mirror) {
+    const mla_model_spec spec = {
+        .family = MLA_FAMILY_PVT,
+        .image = SIDE,
+        .channels = 3,
+        .classes = 5,
+        .patch = 2,
+        .stages = 2,
+        .dims = {24, 32},
+        .depths = {1, 2},
+        .heads = {2, 4},
+        .mlp_ratio = 2,
+        .norm_eps = 1e-6,
+        .kinds = {kind, kind},
+        .attention = {.focused_factor = 3, .dwconv = 3, .qkv_bias = true, .eps = 1e-6, .agent = {3}, .mirror = *mirror}};
     run_spec(p, &spec);
 }
 
@@ -73,7 +72,7 @@ static void same_stage(const char *what, pass *p, const mla_view *view, mla_mirr
 
 START_TEST(stages_are_those_of_the_operations) {
     pass p;
-    run_kind(&p, MLA_ATTENTION_MIRROR);
+    run_kind(&p, MLA_ATTENTION_MIRROR, &usual);
     ck_assert_int_eq(p.probe.layers, 3);
     for (int i = 0; i < p.probe.layers; i++) {
         const mla_attention *a = p.probe.layer[i].attention;
@@ -83,7 +82,7 @@ START_TEST(stages_are_those_of_the_operations) {
         const mla_var folded = mla_linear(p.tape, x, mla_block_reflect(p.tape, w, v), mla_block_reflect(p.tape, bias, v),
                                           MLA_NO_VAR, MLA_IDENTITY);
         const mla_var qk = mla_columns(p.tape, folded, 0, 2 * a->channels);
-        const mla_var turned = mla_pair_angle(p.tape, qk, param(&p, a->angle_a), param(&p, a->angle_c), 1.5);
+        const mla_var turned = mla_pair_angle(p.tape, qk, param(&p, a->angle_a), param(&p, a->angle_c), 1.5, false);
         const mla_var crossed = mla_cross_reflect(p.tape, turned, param(&p, a->cross_v));
         for (size_t image = 0; image < IMAGES; image++) {
             mla_view view = view_of(&p, i, image);
@@ -162,9 +161,38 @@ static void check_attention(pass *p, int layer) {
 
 START_TEST(attention_of_every_kind) {
     pass p;
-    run_kind(&p, (mla_attention_kind)_i);
+    run_kind(&p, (mla_attention_kind)_i, &usual);
     for (int i = 0; i < p.probe.layers; i++) check_attention(&p, i);
     ck_assert(mla_tape_status(p.tape, NULL) == MLA_OK);
+    end_pass(&p);
+}
+END_TEST
+
+START_TEST(attention_of_every_feature) {
+    mla_mirror_spec mirror = usual;
+    mirror.qk_norm = MLA_QK_NORM_RMS;
+    mirror.angle_planes = MLA_PLANES_LEARNED;
+    mirror.angle_source = MLA_ANGLE_OWN;
+    mirror.fold = 2;
+    mirror.feature = (mla_feature_kept)_i;
+    pass p;
+    run_kind(&p, MLA_ATTENTION_MIRROR, &mirror);
+    for (int i = 0; i < p.probe.layers; i++) check_attention(&p, i);
+    for (int side = MLA_SIDE_Q; side <= MLA_SIDE_K; side++) {
+        mla_view view = view_of(&p, 1, 1);
+        const double before = mla_view_kept(&view, MLA_AFTER_ANGLE, (mla_side)side, 1),
+                     kept = mla_view_kept(&view, MLA_AFTER_CROSS, (mla_side)side, 1),
+                     all = mla_view_kept(&view, MLA_AFTER_CROSS, (mla_side)side, MLA_ALL_HEADS);
+        ck_assert(before > 0 && before < 1);
+        if (_i == MLA_KEPT_SPLIT) { /* nothing is lost */
+            ck_assert_double_eq_tol(kept, 1, CLOSE);
+            ck_assert_double_eq_tol(all, 1, CLOSE);
+        } else { /* as much as each of one or two maps of the same energy lets through */
+            ck_assert(kept > 0 && kept < (_i == MLA_KEPT_TWIN ? 2 : 1));
+            ck_assert(all > 0 && all < (_i == MLA_KEPT_TWIN ? 2 : 1));
+        }
+        mla_view_close(&view);
+    }
     end_pass(&p);
 }
 END_TEST
@@ -211,7 +239,7 @@ END_TEST
 
 START_TEST(evidence_adds_up_to_the_logit) {
     pass p;
-    run_kind(&p, MLA_ATTENTION_RELU);
+    run_kind(&p, MLA_ATTENTION_RELU, &usual);
     const mla_tensor logits = mla_value(p.tape, p.logits), tokens = mla_value(p.tape, p.probe.tokens);
     const size_t n = tokens.shape[1], classes = logits.shape[1];
     real *evidence = test_reals(n);
@@ -231,6 +259,7 @@ END_TEST
 static void add_cases(TCase *cases) {
     tcase_add_test(cases, stages_are_those_of_the_operations);
     tcase_add_loop_test(cases, attention_of_every_kind, MLA_ATTENTION_SOFTMAX, MLA_ATTENTION_KINDS);
+    tcase_add_loop_test(cases, attention_of_every_feature, MLA_KEPT_RELU, MLA_KEPT_TWIN + 1);
     tcase_add_test(cases, parts_that_are_off_change_nothing);
     tcase_add_test(cases, energy_that_relu_keeps);
     tcase_add_test(cases, evidence_adds_up_to_the_logit);

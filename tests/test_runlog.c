@@ -53,7 +53,7 @@ static mla_status log_epoch(mla_runlog *log, uint64_t step, mla_error *error) {
 }
 
 static mla_status log_step(mla_runlog *log, uint64_t step, mla_error *error) {
-    const mla_step_record record = {step, (step + 3) / 4, 2.3 / (double)step, 1e-3, 0.5, 128, step};
+    const mla_step_record record = {step, (step + 3) / 4, 2.3 / (double)step, 1e-3, 0.5, 128, step, 0, false};
     const mla_status status = mla_runlog_step(log, &record, error);
     return status == MLA_OK && step % 4 == 0 ? log_epoch(log, step, error) : status;
 }
@@ -95,9 +95,9 @@ static char *straight_log(const char *name, uint64_t steps) {
 START_TEST(lines_are_as_documented) {
     mla_error error = {0};
     mla_runlog *log = create();
-    mla_step_record step = {12, 1, 2.3, 1e-3, 1.7, 128, 14};
+    mla_step_record step = {12, 1, 2.3, 1e-3, 1.7, 128, 14, 0, false};
     expect_ok(mla_runlog_step(log, &step, &error), error);
-    step = (mla_step_record){13, 1, (double)NAN, 5e-324, (double)INFINITY, UINT64_C(9007199254740993), 0};
+    step = (mla_step_record){13, 1, (double)NAN, 5e-324, (double)INFINITY, UINT64_C(9007199254740993), 0, 0.25, true};
     expect_ok(mla_runlog_step(log, &step, &error), error);
     mla_epoch_record epoch = {13, 1, 2.125, 9100, 50000, 1.0 / 3, 3100, 10000, 2, 2900, 1, "00ff00ff00ff00ff"};
     expect_ok(mla_runlog_epoch(log, &epoch, &error), error);
@@ -110,19 +110,20 @@ START_TEST(lines_are_as_documented) {
     expect_ok(mla_runlog_timing(log, &timing, &error), error);
     expect_ok(mla_runlog_sync(log, &error), error);
     mla_runlog_close(log);
-    expect_content("log.jsonl",
-                   "{\"event\":\"step\",\"step\":12,\"epoch\":1,\"loss\":2.3,\"lr\":0.001,\"grad_norm\":1.7,\"images\":128,"
-                   "\"correct\":14}\n"
-                   "{\"event\":\"step\",\"step\":13,\"epoch\":1,\"loss\":null,\"lr\":5e-324,\"grad_norm\":null,"
-                   "\"images\":9007199254740993,\"correct\":0}\n"
-                   "{\"event\":\"epoch\",\"step\":13,\"epoch\":1,\"train_loss\":2.125,\"train_correct\":9100,"
-                   "\"train_images\":50000,\"test_loss\":0.3333333333333333,\"test_correct\":3100,\"test_images\":10000,"
-                   "\"ema_test_loss\":2.0,\"ema_test_correct\":2900,\"weight_hash\":\"00ff00ff00ff00ff\"}\n"
-                   "{\"event\":\"epoch\",\"step\":13,\"epoch\":1,\"train_loss\":2.125,\"train_correct\":9100,"
-                   "\"train_images\":50000,\"test_loss\":0.3333333333333333,\"test_correct\":3100,\"test_images\":10000,"
-                   "\"weight_hash\":\"00ff00ff00ff00ff\"}\n"
-                   "{\"event\":\"epoch\",\"step\":13,\"epoch\":1,\"train_loss\":2.125,\"train_correct\":9100,"
-                   "\"train_images\":50000}\n");
+    expect_content(
+        "log.jsonl",
+        "{\"event\":\"step\",\"step\":12,\"epoch\":1,\"loss\":2.3,\"lr\":0.001,\"grad_norm\":1.7,\"images\":128,"
+        "\"correct\":14}\n"
+        "{\"event\":\"step\",\"step\":13,\"epoch\":1,\"loss\":null,\"retention_loss\":0.25,\"lr\":5e-324,\"grad_norm\":null,"
+        "\"images\":9007199254740993,\"correct\":0}\n"
+        "{\"event\":\"epoch\",\"step\":13,\"epoch\":1,\"train_loss\":2.125,\"train_correct\":9100,"
+        "\"train_images\":50000,\"test_loss\":0.3333333333333333,\"test_correct\":3100,\"test_images\":10000,"
+        "\"ema_test_loss\":2.0,\"ema_test_correct\":2900,\"weight_hash\":\"00ff00ff00ff00ff\"}\n"
+        "{\"event\":\"epoch\",\"step\":13,\"epoch\":1,\"train_loss\":2.125,\"train_correct\":9100,"
+        "\"train_images\":50000,\"test_loss\":0.3333333333333333,\"test_correct\":3100,\"test_images\":10000,"
+        "\"weight_hash\":\"00ff00ff00ff00ff\"}\n"
+        "{\"event\":\"epoch\",\"step\":13,\"epoch\":1,\"train_loss\":2.125,\"train_correct\":9100,"
+        "\"train_images\":50000}\n");
     expect_content("timing.jsonl",
                    "{\"event\":\"timing\",\"step\":13,\"epoch\":1,\"seconds\":30.5,\"images_per_second\":1639.25,"
                    "\"evaluation_seconds\":2.0,\"peak_memory_bytes\":91234304}\n");

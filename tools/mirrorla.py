@@ -27,7 +27,8 @@ A spec is a plain dictionary (anything left out has the default of DEFAULTS):
                 performer   features: random features of a head, 'auto': d ln d
                 focused     factor: power of the focusing map
                 agent       side: side x side agents
-                mirror      block, reflections, variance_angle, angle_max, angle_gain, cross_head
+                mirror      block, reflections, variance_angle, angle_max, angle_gain, cross_head, and the options
+                            that `mirrorla config model.attention.mirror` explains
 """
 import argparse
 import copy
@@ -52,7 +53,10 @@ DEFAULTS = dict(
         kind='mirror', dwconv=5, eps=1e-6, qkv_bias=True, gate=False,
         performer=dict(features='auto'), focused=dict(factor=3.0), agent=dict(side=4),
         mirror=dict(block=8, reflections=2, variance_angle=True, angle_max=math.pi / 2,
-                    angle_gain=1.0, cross_head=2)))
+                    angle_gain=1.0, cross_head=2, block_init='pair', cross_init='pair',
+                    angle_planes='pairs', angle_source='shared', qk_norm='none', scale_modulation=False,
+                    fold=0, feature='relu', twin_init='random', twin_reflections='auto', power='none',
+                    exponent=3.0, retention_loss=0.0)))
 
 PRESETS = dict(
     study=dict(family='vit', image=32, patch=4, dims=[64], depths=[4], heads=[4], mlp_ratio=2),
@@ -118,25 +122,53 @@ def fold_blocks(weight, bias, v):
     return fold(weight), None if bias is None else fold(bias)
 
 
-def pair_angles(qk, a, c, angle_max):
-    """qk (B, N, 2, C), a and c (C/2) -> angle (B, C/2) of every channel pair of every image.
+def angles(qk, width, a, c, angle_max, own=False):
+    """qk (B, N, 2, C), a and c (M = C / width) -> angle (B, 1 or 2, M) of every plane of every image.
 
-    The log variance over the tokens, relative to its mean over the pairs: a common factor on q and
-    k changes nothing.  The mean token is detached because the variance is stationary in it.
+    The log variance over the tokens of `width` neighbouring channels, of q and k together or, with
+    `own` angles, of each, relative to its mean over the planes: a common factor on q and k changes
+    nothing.  The mean token is detached because the variance is stationary in it.
     """
-    variance = (qk - qk.mean(1, keepdim=True).detach()).square().mean((1, 2))       # (B, C)
-    level = (variance.unflatten(-1, (-1, 2)).mean(-1) + VARIANCE_EPS).log()
+    variance = (qk - qk.mean(1, keepdim=True).detach()).square().mean(1)            # (B, 2, C)
+    variance = variance if own else variance.mean(1, keepdim=True)
+    level = (variance.unflatten(-1, (-1, width)).mean(-1) + VARIANCE_EPS).log()
     return angle_max * torch.tanh(a * (level - level.mean(-1, keepdim=True)) + c)
 
 
 def turn_pairs(qk, angle):
-    """qk (B, N, 2, C), angle (B, C/2): channels (2i, 2i+1) of q and of k turn by angle_i.
+    """qk (B, N, 2, C), angle (B, 1 or 2, C/2): channels (2i, 2i+1) of q and of k turn by angle_i.
 
     A pair is read as one complex number: a single pass over memory, and no copy of a strided qk.
     """
     pairs = torch.view_as_complex(qk.unflatten(-1, (-1, 2)))
-    phase = torch.complex(angle.cos(), angle.sin())[:, None, None, :]
+    phase = torch.complex(angle.cos(), angle.sin())[:, None]
     return torch.view_as_real(pairs * phase).flatten(-2)
+
+
+def turn_planes(qk, angle, u, w):
+    """qk (B, N, 2, C), angle (B, 1 or 2, M), u and w (h, blocks, b): every block turns by its angle
+    in the plane that its u and w span, from u (of length one) towards w (made orthogonal to it)."""
+    u = F.normalize(u.flatten(0, 1), dim=-1)
+    w = w.flatten(0, 1)
+    w = F.normalize(w - (w * u).sum(-1, keepdim=True) * u, dim=-1)
+    x = qk.unflatten(-1, u.shape)                                                   # (B, N, 2, M, b)
+    along, across = (x * u).sum(-1), (x * w).sum(-1)
+    less, sine = angle.cos()[:, None] - 1, angle.sin()[:, None]
+    x = x + (less * along - sine * across)[..., None] * u + (less * across + sine * along)[..., None] * w
+    return x.flatten(-2)
+
+
+def reflect_conditionally(qk, v):
+    """qk (B, N, 2, C), v (h, blocks, f, b): x - 2 min(0, x . u) u for each of a block's mirrors u."""
+    x = qk.unflatten(-1, (-1, v.shape[-1]))
+    for u in F.normalize(v, dim=-1).flatten(0, 1).unbind(1):
+        x = x - 2 * (x * u).sum(-1, keepdim=True).clamp(max=0) * u
+    return x.flatten(-2)
+
+
+def random_vectors(*shape):
+    """Unit vectors (..., r, b), each uniform on the sphere."""
+    return nn.Parameter(F.normalize(torch.randn(*shape), dim=-1))
 
 
 def paired_vectors(*shape):
@@ -327,34 +359,107 @@ class AgentAttention(LinearAttention):
 
 class MirrorAttention(LinearAttention):
     """Linear attention whose q and k pass reflections before relu: block isometry (static),
-    variance-dependent turn of channel pairs, isometry across the heads.  q and k share all."""
+    variance-dependent turn of channel pairs or planes, isometry across the heads.  q and k share
+    all but a turn of their own.  After a training pass `retention` holds the share of energy that
+    relu cuts off, mirror.retention_loss times whose mean over the layers belongs to the loss."""
 
     def __init__(self, dim, heads, options):
         super().__init__(dim, heads, options)
-        mirror = options['mirror']
-        block = mirror['block'] or self.width
+        self.mirror = mirror = options['mirror']
+        self.block = block = mirror['block'] or self.width
+        blocks, r = self.width // block, mirror['reflections']
         if self.width % block:
             raise ValueError(f'mirror.block {block} does not divide the head width {self.width}')
-        self.angle_max = mirror['angle_max']
-        self.block_v = self.angle_a = self.angle_c = self.cross_v = None
-        if mirror['reflections']:
-            self.block_v = paired_vectors(heads, self.width // block, mirror['reflections'], block)
+        self.retention = None
+        vectors = dict(pair=paired_vectors, random=random_vectors)
+        learned = mirror['angle_planes'] == 'learned'
+        for name in ('block_v', 'angle_a', 'angle_c', 'plane_u', 'plane_w', 'cross_v', 'fold_v', 'twin_v', 'gamma',
+                     'power', 'qk_gain'):
+            self.register_parameter(name, None)
+        if r:
+            self.block_v = vectors[mirror['block_init']](heads, blocks, r, block)
         if mirror['variance_angle']:
-            self.angle_a = nn.Parameter(torch.full((dim // 2,), float(mirror['angle_gain'])))
-            self.angle_c = nn.Parameter(torch.zeros(dim // 2))
+            planes = dim // block if learned else dim // 2
+            self.angle_a = nn.Parameter(torch.full((planes,), float(mirror['angle_gain'])))
+            self.angle_c = nn.Parameter(torch.zeros(planes))
+        if mirror['variance_angle'] and learned:
+            self.plane_u, self.plane_w = random_vectors(heads, blocks, block), random_vectors(heads, blocks, block)
         if mirror['cross_head']:
-            self.cross_v = paired_vectors(mirror['cross_head'], dim)
+            self.cross_v = vectors[mirror['cross_init']](mirror['cross_head'], dim)
+        if mirror['fold']:
+            self.fold_v = random_vectors(heads, blocks, mirror['fold'], block)
+        if mirror['feature'] == 'twin':
+            self.twin_v = self.twin_vectors(heads, blocks, block)
+        if mirror['scale_modulation']:
+            self.gamma = nn.Parameter(torch.zeros(dim))
+        if mirror['power'] == 'learned':
+            self.power = nn.Parameter(torch.zeros(heads, 1, self.width))
+        if mirror['qk_norm'] == 'rms':
+            self.qk_gain = nn.Parameter(torch.ones(2, dim))
+
+    def twin_vectors(self, heads, blocks, block):
+        """At random, or the axes: their product is -I, and the twin the mirror image."""
+        negative = self.mirror['twin_init'] == 'negative'
+        r = self.mirror['twin_reflections']
+        if r == 'auto':
+            r = block if negative else max(1, self.mirror['reflections'])
+        if not negative:
+            return random_vectors(heads, blocks, r, block)
+        if r < block or (r - block) % 2:
+            raise ValueError(f'{r} reflections of blocks of {block} can not make -I')
+        axes = torch.eye(block).expand(heads, blocks, block, block)
+        rest = paired_vectors(heads, blocks, r - block, block) if r > block else axes[:, :, :0]
+        return nn.Parameter(torch.cat((axes, rest), 2).clone())
 
     def projection(self):
         weight, bias = super().projection()
         return (weight, bias) if self.block_v is None else fold_blocks(weight, bias, self.block_v)
 
-    def features(self, qk):
+    def reorient(self, qk):
+        """qk (B, N, 2, C), which has passed the blocks -> what relu gets."""
+        mirror = self.mirror
+        if self.qk_gain is not None:
+            heads = qk.unflatten(-1, (self.heads, self.width))
+            qk = (heads * (heads.square().mean(-1, keepdim=True) + 1e-6).rsqrt()).flatten(-2) * self.qk_gain
+        if self.gamma is not None:
+            qk = qk * (qk.var(1, unbiased=False, keepdim=True) + VARIANCE_EPS) ** -self.gamma
         if self.angle_a is not None:
-            qk = turn_pairs(qk, pair_angles(qk, self.angle_a, self.angle_c, self.angle_max))
+            turn = self.angle_a, self.angle_c, mirror['angle_max'], mirror['angle_source'] == 'own'
+            if self.plane_u is None:
+                qk = turn_pairs(qk, angles(qk, 2, *turn))
+            else:
+                qk = turn_planes(qk, angles(qk, self.block, *turn), self.plane_u, self.plane_w)
+        if self.fold_v is not None:
+            qk = reflect_conditionally(qk, self.fold_v)
         if self.cross_v is not None:
             qk = qk - (qk @ self.cross_v.t()) @ reflections(self.cross_v)
-        return F.relu(qk)
+        return qk
+
+    def features(self, qk):
+        qk = self.reorient(qk)
+        heads = qk.unflatten(-1, (self.heads, self.width))
+        f = F.relu(heads)
+        if self.mirror['retention_loss'] and self.training:
+            self.retention = 1 - (f.square().sum((1, 4)) / (heads.square().sum((1, 4)) + 1e-6)).mean()
+        if self.mirror['feature'] == 'split':
+            f = torch.cat((f, F.relu(-heads)), -1)
+        elif self.mirror['feature'] == 'twin':
+            blocks = qk.unflatten(-1, (self.heads, -1, self.block)).unsqueeze(-2)
+            turned = blocks - (blocks @ self.twin_v.transpose(-2, -1)) @ reflections(self.twin_v)
+            f = torch.cat((f, F.relu(turned.squeeze(-2).flatten(-2))), -1)
+        return self.sharpen(f).flatten(-2)
+
+    def sharpen(self, f):
+        """f (B, N, 2, h, D) to the power that the options say; both halves of D share learned ones."""
+        power = self.mirror['power']
+        if power == 'learned':
+            exponent = (1 + 4 * torch.sigmoid(self.power)).squeeze(1)
+            return (f + 1e-6) ** exponent.repeat(1, f.shape[-1] // self.width)
+        if power == 'focused':
+            f = f + 1e-6
+            cube = f ** 3
+            return cube * (f.norm(dim=-1, keepdim=True) / cube.norm(dim=-1, keepdim=True))
+        return f ** self.mirror['exponent'] if power == 'fixed' else f
 
 
 ATTENTION = dict(softmax=SoftmaxAttention, elu1=LinearAttention, relu=LinearAttention, performer=PerformerAttention,

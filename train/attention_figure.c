@@ -304,11 +304,11 @@ static void draw_histogram(mla_attention_figure *f, int x, int y, const channels
     if (mirror) mla_figure_steps(f->sheet, x, y, width, height, after, BINS, false, AFTER_COLOUR);
     mla_figure_box(f->sheet, x, y + height, width, 1, GREY);
     if (mirror)
-        snprintf(label, sizeof label, "%c %.0f\xe2\x86\x92%.0f %%", name, percent_kept(c, MLA_BEFORE),
+        snprintf(label, sizeof label, "%c %.0f\xe2\x86\x92%.0f%%", name, percent_kept(c, MLA_BEFORE),
                  percent_kept(c, MLA_AFTER_CROSS));
     else
         snprintf(label, sizeof label, "%c %.0f %%", name, percent_kept(c, MLA_BEFORE));
-    mla_figure_text(f->sheet, x, y + height + 12, (mla_text_style){10, false, BLACK, MLA_ALIGN_LEFT, width}, label);
+    mla_figure_text(f->sheet, x, y + height + 12, (mla_text_style){9, false, BLACK, MLA_ALIGN_LEFT, width}, label);
 }
 
 /* ---- a block */
@@ -437,9 +437,9 @@ static void draw_legend(mla_attention_figure *f, int y) {
         mla_model_has_kind(spec, MLA_ATTENTION_MIRROR)
             ? "histograms: channels of q and k, -3 to 3 rms, before (grey) and after the "
               "reflections (orange); %: energy that "
-              "ReLU keeps"
+              "the features keep"
         : mla_model_has_kind(spec, MLA_ATTENTION_RELU)
-            ? "histograms: channels of q and k, -3 to 3 rms; %: energy that ReLU keeps"
+            ? "histograms: channels of q and k, -3 to 3 rms; %: energy that the features keep"
             : NULL};
     for (size_t i = 0; i < 3; i++, y += LEGEND_LINE)
         if (lines[i])

@@ -5,7 +5,7 @@
  * Evidence: what each of the last tokens says for the most probable class (mla_probe_evidence).  Layers: the attention that
  * each token receives (mla_view_received), that is its share in the mean of the layer's output, relative to an equal share;
  * the mean over heads, or a row a layer with a column a head.  Kinds that map q and k by ReLU also show how q's and k's
- * channels are spread, for the mirror before and after its reflections, with the share of energy that ReLU keeps.
+ * channels are spread, for the mirror before and after its reflections, with the share of energy that the features keep.
  *
  * Every map has its own scale, whose ends are written below it; the scale of a layer covers at least 0.9 to 1.1, so that
  * next to nothing does not look like something.  Maps are interpolated (bicubic) to the size of the picture.

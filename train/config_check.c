@@ -43,28 +43,48 @@ static mla_status check_stages(const relations *r) {
     return MLA_OK;
 }
 
-static mla_status check_widths(const relations *r) {
+/* Stage i, whose heads are `width` wide. */
+static mla_status check_mirror(const relations *r, int i, int width) {
     const mla_model_spec *model = &r->config->model;
     const mla_mirror_spec *mirror = &model->attention.mirror;
+    const int dim = model->dims[i], heads = model->heads[i], block = mla_mirror_block(mirror, width);
+    const bool learned = mirror->angle_planes == MLA_PLANES_LEARNED;
+    if (mla_mirror_has_blocks(mirror) && width % block)
+        return blame(r, "model.attention.mirror.block",
+                     "blocks of %d do not divide the heads of stage %d, which are %d wide (dims %d / heads %d); "
+                     "0 takes the whole head",
+                     block, i + 1, width, dim, heads);
+    if (mirror->variance_angle && !learned && width % 2)
+        return blame(r, "model.attention.mirror.variance_angle",
+                     "turns pairs of channels, but the heads of stage %d are %d wide (dims %d / heads %d), which "
+                     "is odd",
+                     i + 1, width, dim, heads);
+    if (mirror->variance_angle && learned && block < 2)
+        return blame(r, "model.attention.mirror.angle_planes",
+                     "a plane needs blocks of at least 2 channels, those of stage %d are 1 wide", i + 1);
+    if (mirror->feature == MLA_KEPT_TWIN && mirror->twin_init == MLA_TWIN_NEGATIVE &&
+        !mla_mirror_twin_negates(mirror, block))
+        return blame(
+            r, "model.attention.mirror.twin_reflections",
+            "%d reflections cannot make -I of the blocks of stage %d, which are %d wide: it takes %d, or more by an "
+            "even number; auto takes %d",
+            mirror->twin_reflections, i + 1, block, block, block);
+    return MLA_OK;
+}
+
+static mla_status check_widths(const relations *r) {
+    const mla_model_spec *model = &r->config->model;
     for (int i = 0; i < model->stages; i++) {
         const bool mirrors = model->kinds[i] == MLA_ATTENTION_MIRROR;
         int dim = model->dims[i], heads = model->heads[i], width = dim / heads;
         if (dim % heads) return blame(r, "model.heads", "%d heads do not divide the %d dims of stage %d", heads, dim, i + 1);
-        if (mirrors && mirror->reflections > 0 && mirror->block > 0 && width % mirror->block)
-            return blame(r, "model.attention.mirror.block",
-                         "blocks of %d do not divide the heads of stage %d, which are %d wide (dims %d / heads %d); "
-                         "0 takes the whole head",
-                         mirror->block, i + 1, width, dim, heads);
         if (model->kinds[i] == MLA_ATTENTION_POLA && width % 2)
             return blame(r, "model.heads",
                          "pola halves the channels of a head, but the heads of stage %d are %d wide (dims %d / heads %d), "
                          "which is odd",
                          i + 1, width, dim, heads);
-        if (mirrors && mirror->variance_angle && width % 2)
-            return blame(r, "model.attention.mirror.variance_angle",
-                         "turns pairs of channels, but the heads of stage %d are %d wide (dims %d / heads %d), which "
-                         "is odd",
-                         i + 1, width, dim, heads);
+        const mla_status status = mirrors ? check_mirror(r, i, width) : MLA_OK;
+        if (status != MLA_OK) return status;
     }
     if (model->attention.dwconv && model->attention.dwconv % 2 == 0)
         return blame(r, "model.attention.dwconv", "%d is even; the side must be odd, or 0 for off", model->attention.dwconv);

@@ -14,6 +14,18 @@ static const char *const attention_names[] = {
     [MLA_ATTENTION_FOCUSED] = "focused",     [MLA_ATTENTION_POLA] = "pola",
     [MLA_ATTENTION_INLINE] = "inline",       [MLA_ATTENTION_AGENT] = "agent",
     [MLA_ATTENTION_MIRROR] = "mirror",       NULL};
+static const char *const vectors_init_names[] = {[MLA_VECTORS_PAIR] = "pair", [MLA_VECTORS_RANDOM] = "random", NULL};
+static const char *const planes_names[] = {[MLA_PLANES_PAIRS] = "pairs", [MLA_PLANES_LEARNED] = "learned", NULL};
+static const char *const source_names[] = {[MLA_ANGLE_SHARED] = "shared", [MLA_ANGLE_OWN] = "own", NULL};
+static const char *const qk_norm_names[] = {[MLA_QK_NORM_NONE] = "none", [MLA_QK_NORM_RMS] = "rms", NULL};
+static const char *const feature_names[] = {
+    [MLA_KEPT_RELU] = "relu", [MLA_KEPT_SPLIT] = "split", [MLA_KEPT_TWIN] = "twin", NULL};
+static const char *const twin_init_names[] = {[MLA_TWIN_RANDOM] = "random", [MLA_TWIN_NEGATIVE] = "negative", NULL};
+static const char *const power_names[] = {[MLA_POWER_NONE] = "none",
+                                          [MLA_POWER_LEARNED] = "learned",
+                                          [MLA_POWER_FOCUSED] = "focused",
+                                          [MLA_POWER_FIXED] = "fixed",
+                                          NULL};
 static const char *const set_names[] = {[MLA_SET_TWINS] = "twins",
                                         [MLA_SET_CIFAR10] = "cifar10",
                                         [MLA_SET_CIFAR100] = "cifar100",
@@ -85,6 +97,30 @@ const mla_config_key mla_config_keys[] = {
            "largest such angle, radians"),
     DOUBLE(MIRROR "angle_gain", model.attention.mirror.angle_gain, -100, 100, "1", "initial gain of the angle"),
     INT(MIRROR "cross_head", model.attention.mirror.cross_head, 0, 64, "2", "reflections across all heads; 0 = off"),
+    ENUM(MIRROR "block_init", model.attention.mirror.block_init, vectors_init_names, "pair",
+         "start of a block's reflections: nearly equal pairs (near I), or random"),
+    ENUM(MIRROR "cross_init", model.attention.mirror.cross_init, vectors_init_names, "pair",
+         "start of the reflections across all heads"),
+    ENUM(MIRROR "angle_planes", model.attention.mirror.angle_planes, planes_names, "pairs",
+         "what turns: channel pairs, or one learned plane a block"),
+    ENUM(MIRROR "angle_source", model.attention.mirror.angle_source, source_names, "shared",
+         "one angle for q and k, or each its own"),
+    ENUM(MIRROR "qk_norm", model.attention.mirror.qk_norm, qk_norm_names, "none",
+         "normalise each head of q and k by its root mean square"),
+    BOOL(MIRROR "scale_modulation", model.attention.mirror.scale_modulation, "false",
+         "scale channels by a learned power of their variance over the tokens"),
+    INT(MIRROR "fold", model.attention.mirror.fold, 0, 64, "0", "conditional reflections of a block; 0 = off"),
+    ENUM(MIRROR "feature", model.attention.mirror.feature, feature_names, "relu",
+         "what is kept of x: relu(x); split adds relu(-x), twin relu(x R), R learned"),
+    ENUM(MIRROR "twin_init", model.attention.mirror.twin_init, twin_init_names, "random",
+         "start of R: random, or negative: -I, where twin is split"),
+    INT(MIRROR "twin_reflections", model.attention.mirror.twin_reflections, 0, 8192, "auto",
+        "reflections of R; auto: the block's number, or its width for negative", .automatic = true),
+    ENUM(MIRROR "power", model.attention.mirror.power, power_names, "none",
+         "of features: learned a channel, focused (FLatten), or fixed: exponent"),
+    DOUBLE(MIRROR "exponent", model.attention.mirror.exponent, 1, 16, "3", "the fixed power of features"),
+    DOUBLE(MIRROR "retention_loss", model.attention.mirror.retention_loss, 0, 1000, "0",
+           "weight of the loss that asks ReLU to cut off little energy; 0 = off"),
 
     ENUM("data.set", data.set, set_names, "cifar10", "the data set"),
     KEY(MLA_KEY_TEXT, "data.path", data.path, "auto", "its folder; auto looks in the usual places", .automatic = true),

@@ -67,10 +67,15 @@ mla_status mla_fold(mla_folded *folded, mla_params *params, mla_config *config, 
     if (mla_model_has_kind(&config->model, MLA_ATTENTION_MIRROR)) {
         if (status == MLA_OK) status = fold_all(folded, &folded->blocks, ".block_v", tape, params, error);
         /* row vectors pass the blocks first, so their isometry is in the weight already */
-        if (status == MLA_OK && !mirror->variance_angle)
+        if (status == MLA_OK && mla_mirror_only_isometries(mirror))
             status = fold_all(folded, &folded->cross, ".cross_v", tape, params, error);
     }
-    if (status == MLA_OK && folded->blocks) mirror->reflections = 0;
+    if (status == MLA_OK && folded->blocks) {
+        /* what `auto` took from the number of reflections has to stay */
+        if (mirror->feature == MLA_KEPT_TWIN && mirror->twin_init == MLA_TWIN_RANDOM)
+            mirror->twin_reflections = mla_mirror_twin_reflections(mirror, 0);
+        mirror->reflections = 0;
+    }
     if (status == MLA_OK && folded->cross) mirror->cross_head = 0;
     mla_tape_free(tape);
     if (status != MLA_OK) mla_folded_free(folded);

@@ -19,7 +19,7 @@ typedef struct worker {
 
 /* Sums of one shard, kept apart so that they are added in the order of the shards. */
 typedef struct shard_sum {
-    double loss;
+    double loss, retention;
     uint64_t images, correct;
 } shard_sum;
 
@@ -161,8 +161,8 @@ static mla_status fail_not_finite(const mla_engine *e, const mla_tape *tape, mla
 }
 
 /* Loss and correct answers of the shard's images; labels of -1 are left out. */
-static void count_results(const mla_shard *shard, const mla_tensor *logits, const mla_tensor *loss, size_t count,
-                          shard_sum *sum) {
+static void count_results(const worker *w, const mla_tensor *logits, const mla_tensor *loss, size_t count, shard_sum *sum) {
+    const mla_shard *shard = &w->shard;
     const size_t classes = logits->shape[1];
     *sum = (shard_sum){0};
     for (size_t b = 0; b < count; b++) {
@@ -172,6 +172,7 @@ static void count_results(const mla_shard *shard, const mla_tensor *logits, cons
         for (size_t k = 1; k < classes; k++)
             if (row[k] > row[best]) best = k;
         sum->loss += (double)loss->data[b];
+        sum->retention += mla_model_retention(w->tape, b);
         sum->images++;
         sum->correct += best == (size_t)mla_shard_answer(shard, b);
     }
@@ -231,12 +232,12 @@ static mla_status run_shard(mla_engine *e, worker *w, const job *j, shard_sum *s
     status = mla_tape_status(w->tape, error);
     if (status != MLA_OK) return status;
     const mla_tensor rows = mla_value(w->tape, logits), losses = mla_value(w->tape, loss);
-    count_results(&w->shard, &rows, &losses, j->count, sum);
+    count_results(w, &rows, &losses, j->count, sum);
     if (j->logits) memcpy(j->logits + j->first * rows.shape[1], rows.data, j->count * rows.shape[1] * sizeof(real));
     if (!j->gradient) return MLA_OK;
     if (!isfinite(sum->loss)) return fail_not_finite(e, w->tape, error);
     end_part(w, MLA_PART_FORWARD, &start);
-    status = mla_tape_backward(w->tape, loss, w->seed, error);
+    status = mla_tape_backward(w->tape, mla_model_loss(e->model, w->tape, loss), w->seed, error);
     end_part(w, MLA_PART_BACKWARD, &start);
     return status;
 }
@@ -323,6 +324,7 @@ static void add_sums(const mla_engine *e, size_t shards, mla_batch_result *resul
     *result = (mla_batch_result){.scale = 1};
     for (size_t s = 0; s < shards; s++) {
         result->loss_sum += e->sums[s].loss;
+        result->retention_sum += e->sums[s].retention;
         result->images += e->sums[s].images;
         result->correct += e->sums[s].correct;
     }

@@ -44,7 +44,8 @@ typedef struct mla_image_source {
 } mla_image_source;
 
 typedef struct mla_batch_result {
-    double loss_sum;          /* over the images used */
+    double loss_sum;          /* over the images used: of the logits, without what layers add to it */
+    double retention_sum;     /* over the images used: mla_model_retention, 0 for models without that loss */
     uint64_t images, correct; /* images used; those whose largest logit is the label's, of mixed ones mla_shard_answer */
     real *gradient;           /* of the mean loss over the images used, up to `scale`; engine's */
     double scale;             /* multiply the gradient by it: 1 unless images were left out */

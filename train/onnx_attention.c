@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "autograd/ops.h"
-#include "autograd/ops/reflection.h"
 #include "train/onnx_layers.h"
 
 typedef mla_onnx_value value;
@@ -29,79 +28,6 @@ static void relu_features(const mla_onnx_builder *b, const mla_attention *layer,
 
 static void elu1_features(const mla_onnx_builder *b, const mla_attention *layer, value qk, value features[2]) {
     parts(b, layer, elu1(b->graph, qk), features);
-}
-
-/* ---- the mirror: qk (B, N, 2C) -> (B, N, 2C).  The block isometry stands in the projection (qkv below). */
-
-/* The angle by which every pair turns, (B, 1, 1, C/2, 1). */
-static value pair_angle(const mla_onnx_builder *b, const mla_attention *layer, value qk) {
-    mla_onnx_graph *g = b->graph;
-    const int64_t channels = (int64_t)layer->channels;
-    const value mean = mla_onnx_mean(g, qk, 1, (int64_t[]){1}, true);
-    const value centred = mla_onnx_binary(g, "Sub", qk, mean);
-    const value squares = mla_onnx_binary(g, "Mul", centred, centred);
-    value x = mla_onnx_mean(g, squares, 1, (int64_t[]){1}, false);
-    x = mla_onnx_reshape(g, x, 4, (int64_t[]){MLA_ONNX_BATCH, 2, channels / 2, 2});
-    x = mla_onnx_mean(g, x, 2, (int64_t[]){1, 3}, false);
-    x = mla_onnx_unary(g, "Log", mla_onnx_binary(g, "Add", x, mla_onnx_scalar(g, MLA_PAIR_ANGLE_FLOOR)));
-    x = mla_onnx_binary(g, "Sub", x, mla_onnx_mean(g, x, 1, (int64_t[]){1}, true));
-    x = mla_onnx_binary(g, "Mul", x, mla_onnx_param(b, layer->angle_a));
-    x = mla_onnx_binary(g, "Add", x, mla_onnx_param(b, layer->angle_c));
-    x = mla_onnx_binary(g, "Mul", mla_onnx_unary(g, "Tanh", x), mla_onnx_scalar(g, layer->spec.mirror.angle_max));
-    return mla_onnx_reshape(g, x, 5, (int64_t[]){MLA_ONNX_BATCH, 1, 1, channels / 2, 1});
-}
-
-static value turn_pairs(const mla_onnx_builder *b, const mla_attention *layer, value qk) {
-    mla_onnx_graph *g = b->graph;
-    const int64_t channels = (int64_t)layer->channels, tokens = qk.shape[1];
-    const value angle = pair_angle(b, layer, qk);
-    const value cosine = mla_onnx_unary(g, "Cos", angle), sine = mla_onnx_unary(g, "Sin", angle);
-    const value pairs = mla_onnx_reshape(g, qk, 5, (int64_t[]){MLA_ONNX_BATCH, tokens, 2, channels / 2, 2});
-    value x[2];
-    mla_onnx_split(g, x, 2, (int64_t[]){1, 1}, pairs, 4);
-    const value y1 =
-        mla_onnx_binary(g, "Sub", mla_onnx_binary(g, "Mul", x[0], cosine), mla_onnx_binary(g, "Mul", x[1], sine));
-    const value y2 =
-        mla_onnx_binary(g, "Add", mla_onnx_binary(g, "Mul", x[0], sine), mla_onnx_binary(g, "Mul", x[1], cosine));
-    return mla_onnx_reshape(g, mla_onnx_concat(g, y1, y2, 4), 3, (int64_t[]){MLA_ONNX_BATCH, tokens, 2 * channels});
-}
-
-/* H(u_1) ... H(u_r) = I - A U with unit rows U (r, C): column j of A (C, r) is 2 H(u_1) ... H(u_j-1) u_j. */
-static void reflection_factors(float *a, float *unit, const float *v, size_t r, size_t channels) {
-    for (size_t j = 0; j < r; j++) {
-        float *u = unit + j * channels;
-        mla_reflection_unit(u, v + j * channels, channels);
-        for (size_t c = 0; c < channels; c++) a[c * r + j] = 2 * u[c];
-        for (size_t i = 0; i < j; i++) {
-            double dot = 0;
-            for (size_t c = 0; c < channels; c++) dot += (double)unit[i * channels + c] * (double)u[c];
-            for (size_t c = 0; c < channels; c++) a[c * r + j] -= (float)(2 * dot) * a[c * r + i];
-        }
-    }
-}
-
-static value cross_reflect(const mla_onnx_builder *b, const mla_attention *layer, value qk) {
-    mla_onnx_graph *g = b->graph;
-    const mla_param *v = &b->params->entry[layer->cross_v];
-    const size_t r = v->shape[0], channels = v->shape[1];
-    const int64_t rows = (int64_t)r, columns = (int64_t)channels, tokens = qk.shape[1];
-    float *a = mla_onnx_alloc(g, r * channels * sizeof *a), *unit = mla_onnx_alloc(g, r * channels * sizeof *unit);
-    if (!a || !unit) return qk;
-    reflection_factors(a, unit, b->params->value + v->offset, r, channels);
-    char name[MLA_PARAM_NAME_BYTES + 8];
-    snprintf(name, sizeof name, "%s.unit", v->name);
-    const value right = mla_onnx_weight(g, name, 2, (int64_t[]){rows, columns}, unit);
-    snprintf(name, sizeof name, "%s.left", v->name);
-    const value left = mla_onnx_weight(g, name, 2, (int64_t[]){columns, rows}, a);
-    const value x = mla_onnx_reshape(g, qk, 4, (int64_t[]){MLA_ONNX_BATCH, tokens, 2, columns});
-    const value y = mla_onnx_binary(g, "Sub", x, mla_onnx_matmul(g, mla_onnx_matmul(g, x, left), right));
-    return mla_onnx_reshape(g, y, 3, (int64_t[]){MLA_ONNX_BATCH, tokens, 2 * columns});
-}
-
-static void mirror(const mla_onnx_builder *b, const mla_attention *layer, value qk, value features[2]) {
-    if (layer->angle_a >= 0) qk = turn_pairs(b, layer, qk);
-    if (layer->cross_v >= 0) qk = cross_reflect(b, layer, qk);
-    relu_features(b, layer, qk, features);
 }
 
 /* ---- cores: qkv (B, N, 3C) -> (B, N, C) */
@@ -249,7 +175,7 @@ static const kind_row kinds[] = {
     [MLA_ATTENTION_POLA] = {.core = linear_core, .features = mla_onnx_pola, .paired = true},
     [MLA_ATTENTION_INLINE] = {.core = injective_core},
     [MLA_ATTENTION_AGENT] = {.core = agent_core},
-    [MLA_ATTENTION_MIRROR] = {.core = linear_core, .features = mirror},
+    [MLA_ATTENTION_MIRROR] = {.core = linear_core, .features = mla_onnx_mirror},
 };
 
 bool mla_onnx_attention_known(mla_attention_kind kind) {

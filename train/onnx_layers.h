@@ -34,6 +34,9 @@ void mla_onnx_focused(const mla_onnx_builder *builder, const mla_attention *laye
                       mla_onnx_value features[2]);
 void mla_onnx_pola(const mla_onnx_builder *builder, const mla_attention *layer, mla_onnx_value qk,
                    mla_onnx_value features[2]);
+/* (onnx_mirror.c) */
+void mla_onnx_mirror(const mla_onnx_builder *builder, const mla_attention *layer, mla_onnx_value qk,
+                     mla_onnx_value features[2]);
 
 /* Has this kind an ONNX form? */
 bool mla_onnx_attention_known(mla_attention_kind kind);

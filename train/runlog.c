@@ -307,6 +307,7 @@ static mla_status append(int fd, const char *path, line *out, mla_error *error) 
 mla_status mla_runlog_step(mla_runlog *log, const mla_step_record *record, mla_error *error) {
     line out = start_line("step", record->step, record->epoch);
     put_number(&out, "loss", record->loss);
+    if (record->has_retention) put_number(&out, "retention_loss", record->retention_loss);
     put_number(&out, "lr", record->lr);
     put_number(&out, "grad_norm", record->grad_norm);
     put_count(&out, "images", record->images);

@@ -12,7 +12,8 @@
  *     {"event":"timing","step":391,"epoch":1,"seconds":30.5,"images_per_second":1639.3,"evaluation_seconds":2.1,
  *      "peak_memory_bytes":91234304}
  *
- * Test fields stand only where a test was made; a number that is not finite is null.
+ * Test fields stand only where a test was made; a step has "retention_loss", the mirror's loss before its weight, when
+ * mirror.retention_loss is on ("loss" is that of the logits in any case); a number that is not finite is null.
  *
  * A folder is created and write-tested before the first step, and only after everything else has been checked.  One
  * process at a time holds it.  On resume, lines of log.jsonl after the resumed step go to log.dropped.jsonl and the
@@ -32,6 +33,8 @@ typedef struct mla_step_record {
     uint64_t epoch;             /* 1-based */
     double loss, lr, grad_norm; /* grad_norm before clipping */
     uint64_t images, correct;
+    double retention_loss; /* written when has_retention */
+    bool has_retention;
 } mla_step_record;
 
 typedef struct mla_epoch_record {

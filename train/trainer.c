@@ -90,9 +90,12 @@ static mla_status check_gradient(const mla_run *run, const mla_batch_result *res
 static mla_status update(mla_run *run, const mla_batch_result *result, mla_step_record *record, mla_error *error) {
     const mla_counters *c = &run->counters;
     record->lr = mla_schedule_lr(&run->schedule, c->step);
-    record->loss = record->grad_norm = NAN;
+    record->loss = record->retention_loss = record->grad_norm = NAN;
+    record->has_retention = mla_model_has_kind(&run->config.model, MLA_ATTENTION_MIRROR) &&
+                            run->config.model.attention.mirror.retention_loss > 0;
     if (result->images == 0) return MLA_OK;
     record->loss = result->loss_sum / (double)result->images;
+    record->retention_loss = result->retention_sum / (double)result->images;
     record->grad_norm = result->scale * mla_gradient_norm(run->optimizer, result->gradient);
     const mla_status status = check_gradient(run, result, record->grad_norm, error);
     if (status != MLA_OK) return status;

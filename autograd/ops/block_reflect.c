@@ -39,7 +39,11 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
     plan->scratch = mla_block_fold_scratch(&fold);
 }
 
-size_t mla_block_fold_scratch(const mla_block_fold *f) { return f->width * f->columns + 2 * f->columns + 2 * f->width; }
+size_t mla_block_scratch(size_t b, size_t k) { return 2 * k + 2 * b; }
+
+size_t mla_block_fold_scratch(const mla_block_fold *f) {
+    return f->width * f->columns + mla_block_scratch(f->width, f->columns);
+}
 
 /* out (K) = u^T X, X (b, K). */
 static void project(real *restrict out, const real *restrict u, const real *restrict x, size_t b, size_t k) {
@@ -54,19 +58,20 @@ static void reflect(real *restrict x, const real *restrict u, const real *restri
         for (size_t j = 0; j < k; j++) x[i * k + j] -= 2 * u[i] * s[j];
 }
 
-void mla_block_fold_rows(const mla_block_fold *f, real *out, const real *w, const real *v, real *scratch) {
-    const size_t b = f->width, k = f->columns;
+void mla_block_apply(real *x, const real *v, size_t r, size_t b, size_t k, real *scratch) {
     real *u = scratch, *s = u + b;
+    for (size_t i = 0; i < r; i++) {
+        mla_reflection_unit(u, v + i * b, b);
+        project(s, u, x, b, k);
+        reflect(x, u, s, b, k);
+    }
+}
+
+void mla_block_fold_rows(const mla_block_fold *f, real *out, const real *w, const real *v, real *scratch) {
+    const size_t b = f->width, k = f->columns, r = f->reflections;
     memcpy(out, w, 3 * f->blocks * b * k * sizeof(real));
-    for (size_t block = 0; block < f->blocks; block++)
-        for (size_t i = 0; i < f->reflections; i++) {
-            mla_reflection_unit(u, v + (block * f->reflections + i) * b, b);
-            for (size_t part = 0; part < 2; part++) {
-                real *x = out + (part * f->blocks + block) * b * k;
-                project(s, u, x, b, k);
-                reflect(x, u, s, b, k);
-            }
-        }
+    for (size_t block = 0; block < 2 * f->blocks; block++)
+        mla_block_apply(out + block * b * k, v + block % f->blocks * r * b, r, b, k, scratch);
 }
 
 /* du from one reflection of X with output gradient G and their projections s, g on u. */
@@ -82,12 +87,10 @@ static void vector_gradient(real *du, const real *u, const real *x, const real *
     }
 }
 
-/* One block of q's or k's rows: x holds the block of the output, gradient its gradient; both are worked on in place.
- * v and dv (or NULL): the block's. */
-static void block_gradient(const mla_block_fold *f, real *x, real *gradient, const real *v, real *dv, real *scratch) {
-    const size_t b = f->width, k = f->columns;
+void mla_block_apply_gradient(real *x, real *gradient, real *dv, const real *v, size_t r, size_t b, size_t k,
+                              real *scratch) {
     real *s = scratch, *g = s + k, *u = g + k, *du = u + b;
-    for (size_t i = f->reflections; i-- > 0;) {
+    for (size_t i = r; i-- > 0;) {
         const real inverse = mla_reflection_unit(u, v + i * b, b);
         project(s, u, x, b, k);
         reflect(x, u, s, b, k);
@@ -107,7 +110,8 @@ void mla_block_fold_gradient(const mla_block_fold *f, real *gradient, real *dv, 
     for (size_t block = 0; block < 2 * f->blocks; block++) {
         const size_t offset = block % f->blocks * vectors;
         memcpy(scratch, folded + block * size, size * sizeof(real));
-        block_gradient(f, scratch, gradient + block * size, v + offset, dv ? dv + offset : NULL, scratch + size);
+        mla_block_apply_gradient(scratch, gradient + block * size, dv ? dv + offset : NULL, v + offset, f->reflections,
+                                 f->width, f->columns, scratch + size);
     }
 }
 

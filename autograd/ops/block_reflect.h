@@ -22,4 +22,10 @@ void mla_block_fold_rows(const mla_block_fold *fold, real *out, const real *w, c
 void mla_block_fold_gradient(const mla_block_fold *fold, real *gradient, real *dv, const real *folded, const real *v,
                              real *scratch);
 
+/* The same for one block by itself: X (b, k) becomes H(v_r) ... H(v_1) X = P^T X.  v (r, b); scratch: mla_block_scratch. */
+size_t mla_block_scratch(size_t b, size_t k); /* reals */
+void mla_block_apply(real *x, const real *v, size_t r, size_t b, size_t k, real *scratch);
+/* x: that result, gradient: its gradient; both are worked back in place, to X and its gradient.  Adds to dv unless NULL. */
+void mla_block_apply_gradient(real *x, real *gradient, real *dv, const real *v, size_t r, size_t b, size_t k, real *scratch);
+
 #endif

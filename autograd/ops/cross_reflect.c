@@ -64,13 +64,6 @@ static void compact_factor(real *t, const real *unit, size_t r, size_t channels)
     }
 }
 
-static real dot(const real *restrict a, const real *restrict b, size_t n) {
-    real sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < n; i++) sum += a[i] * b[i];
-    return sum;
-}
-
 void mla_cross_prepare(const mla_cross *c, const real *v) {
     for (size_t j = 0; j < c->r; j++)
         c->inverse[j] = mla_reflection_unit(c->unit + j * c->channels, v + j * c->channels, c->channels);
@@ -92,7 +85,7 @@ static void forward(mla_op_args *args) {
     for (size_t n = 0; n < rows; n++) {
         const real *in = x->data + row_offset(x, n);
         real *y = args->out.data + n * channels, *s = args->saved + n * r, st[MLA_MAX_REFLECTIONS];
-        for (size_t j = 0; j < r; j++) s[j] = dot(in, p.unit + j * channels, channels);
+        for (size_t j = 0; j < r; j++) s[j] = mla_vec_dot(channels, in, p.unit + j * channels);
         mla_cross_times_factor(&p, st, s, false);
         memcpy(y, in, channels * sizeof(real));
         for (size_t j = 0; j < r; j++) mla_vec_add(channels, y, -st[j], p.unit + j * channels);
@@ -122,7 +115,7 @@ void mla_cross_gradient(const mla_cross *c, real *dv, real *du, const real *kx, 
             mla_vec_add(channels, row, -c->t[j * r + l], kx + l * channels);
             mla_vec_add(channels, row, symmetric[j * r + l], c->unit + l * channels);
         }
-        const real along = dot(row, c->unit + j * channels, channels);
+        const real along = mla_vec_dot(channels, row, c->unit + j * channels);
         mla_vec_add(channels, row, -along, c->unit + j * channels);
         mla_vec_add(channels, dv + j * channels, c->inverse[j], row);
     }
@@ -137,7 +130,7 @@ static void backward(mla_op_args *args) {
     for (size_t n = 0; n < rows; n++) {
         const real *in = x->data + row_offset(x, n), *dy = args->dout.data + n * channels, *s = args->saved + n * r;
         real k[MLA_MAX_REFLECTIONS], kt[MLA_MAX_REFLECTIONS], st[MLA_MAX_REFLECTIONS];
-        for (size_t j = 0; j < r; j++) k[j] = dot(dy, p.unit + j * channels, channels);
+        for (size_t j = 0; j < r; j++) k[j] = mla_vec_dot(channels, dy, p.unit + j * channels);
         mla_cross_times_factor(&p, kt, k, true);
         mla_cross_times_factor(&p, st, s, false);
         if (dx->data) {

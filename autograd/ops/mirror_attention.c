@@ -1,7 +1,7 @@
 /* mirror_attention: everything between the projections of a MirrorLA layer in one pass over the tokens.  It is the
  * composition
  *
- *   pair_angle (or nothing)  ->  cross_reflect (or nothing)  ->  linear_attention with ReLU
+ *   pair_angle (or nothing)  ->  cross_reflect (or nothing)  ->  relu_features, relu or split  ->  linear_attention
  *
  * whose files have the formulas; here q and k are turned, reflected and cut off row by row into tiles of features that stay
  * in the cache, so that nothing of their size is written or kept but the output.
@@ -10,6 +10,7 @@
  *   its back:   g = df [f > 0],  k = g U^T,   dx = (g - (k T^T) U) R^T + the variance's part
  *               dt_i += x_1 dx_2 - x_2 dx_1   (a turn changes neither side of this product)
  *               sums of -(s T)^T g and s^T k; of k^T x, turned by R at the end of the image
+ *   split:      f = [relu(y), relu(-y)] head by head, y = x R - (s T) U;   g = df_1 [f_1 > 0] - df_2 [f_2 > 0]
  *
  * Features are computed again in backward: that costs less than reading them would.
  */
@@ -27,12 +28,14 @@ enum { LANES = MLA_LANES_PER_VECTOR, AHEAD = 8 /* tokens */ };
 
 typedef struct attributes {
     size_t heads;
+    mla_feature_kept kept;
     double angle_max, eps;
 } attributes;
 
 /* What is the same for all images of a shard, and where an image's values stand. */
 typedef struct layout {
     size_t images, tokens, channels, heads, d, r, tile;
+    size_t width, columns; /* D of a head's features, d or 2d; h D */
     bool turns;
     size_t saved_image, linear_scratch; /* reals */
 } layout;
@@ -43,10 +46,12 @@ static layout layout_of(const mla_op_args *args) {
     layout l = {.images = x->shape[0], .tokens = x->shape[1], .channels = x->shape[2] / 3, .heads = attr->heads};
     l.d = l.channels / l.heads;
     l.r = args->in[VECTORS].data ? args->in[VECTORS].shape[0] : 0;
-    l.tile = mla_linear_tile(l.channels);
+    l.width = attr->kept == MLA_KEPT_SPLIT ? 2 * l.d : l.d;
+    l.columns = l.heads * l.width;
+    l.tile = mla_linear_tile(l.columns);
     l.turns = args->in[GAIN].data != NULL;
-    l.saved_image = mla_angle_saved(l.channels) + mla_linear_saved(l.heads, l.d, l.d);
-    l.linear_scratch = mla_linear_scratch(l.heads, l.d, l.d);
+    l.saved_image = mla_angle_saved(l.channels, 2) + mla_linear_saved(l.heads, l.width, l.d);
+    l.linear_scratch = mla_linear_scratch(l.heads, l.width, l.d);
     return l;
 }
 
@@ -57,7 +62,7 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
     const attributes *attr = args->attr;
     const size_t channels = x->shape[x->ndim - 1] / 3;
     MLA_REQUIRE(x->ndim == 3 && x->shape[2] % 3 == 0 && attr->heads > 0 && channels % attr->heads == 0 &&
-                    mla_mirror_attention_fits(channels),
+                    mla_mirror_attention_fits(channels) && attr->kept != MLA_KEPT_TWIN,
                 "mirror_attention: qkv %s, %zu heads", mla_shape_text(x), attr->heads);
     MLA_REQUIRE(!a->data == !c->data &&
                     (!a->data || (mla_tensor_count(a) == channels / 2 && mla_tensor_count(c) == channels / 2)),
@@ -71,10 +76,10 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
     plan->shape[2] = channels;
     plan->saved = l.images * l.saved_image + mla_cross_saved(l.r, channels);
     /* Of linear_core; two tiles; s of a tile's rows; U', k^T x, its turned sum, -(s T)^T g and s^T k; dt wide and its
-     * scratch. */
-    plan->scratch = l.linear_scratch + 2 * l.tile * channels + l.tile * l.r + 4 * l.r * channels + l.r * l.r + 4 * channels;
+     * scratch; a row. */
+    plan->scratch = l.linear_scratch + 2 * l.tile * l.columns + l.tile * l.r + 4 * l.r * channels + l.r * l.r + 5 * channels;
     const double tokens = (double)(l.images * l.tokens), c2 = 2 * (double)channels;
-    plan->flops = tokens * (double)channels * (4.0 * (double)l.d + 2.0);
+    plan->flops = tokens * (double)l.columns * (4.0 * (double)l.d + 2.0);
     if (l.turns) plan->flops += 4.0 * tokens * c2;
     plan->flops += 4.0 * tokens * c2 * (double)l.r;
 }
@@ -87,10 +92,11 @@ typedef struct image {
     mla_linear_image linear;
     const real *x; /* its rows of qkv */
     size_t stride;
-    real *f, *df, *s;                   /* a tile's features, their gradients (tile, C), and s (tile, r) */
+    real *f, *df, *s;                   /* a tile's features, their gradients (tile, h D), and s (tile, r) */
     real *turned_unit, *kx, *kx_turned; /* (r, C): U'; k^T x of the image; k^T x R of all images */
     real *du, *sk;                      /* (r, C), (r, r): sums over all images */
     real *dt;                           /* (C): terms of dt, then dt in its first half; more scratch (3C) behind it */
+    real *row;                          /* (C): what is split, and its gradient */
 } image;
 
 static image image_of(const mla_op_args *args, const layout *l, size_t b) {
@@ -98,19 +104,20 @@ static image image_of(const mla_op_args *args, const layout *l, size_t b) {
     const mla_tensor *x = &args->in[X];
     real *saved = args->saved + b * l->saved_image, *scratch = args->scratch;
     image m = {.l = *l, .x = x->data + b * l->tokens * x->stride, .stride = x->stride};
-    m.angle = mla_angle_image_at(l->tokens, l->channels, m.x, m.stride, saved);
+    m.angle = mla_angle_image_at(l->tokens, l->channels, 2, m.x, m.stride, saved);
     m.cross = mla_cross_at(l->r, l->channels, args->saved + l->images * l->saved_image);
-    m.linear =
-        mla_linear_image_at(l->tokens, l->heads, l->d, l->d, attr->eps, saved + mla_angle_saved(l->channels), scratch);
+    m.linear = mla_linear_image_at(l->tokens, l->heads, l->width, l->d, attr->eps, saved + mla_angle_saved(l->channels, 2),
+                                   scratch);
     m.f = scratch + l->linear_scratch;
-    m.df = m.f + l->tile * l->channels;
-    m.s = m.df + l->tile * l->channels;
+    m.df = m.f + l->tile * l->columns;
+    m.s = m.df + l->tile * l->columns;
     m.turned_unit = m.s + l->tile * l->r;
     m.kx = m.turned_unit + l->r * l->channels;
     m.kx_turned = m.kx + l->r * l->channels;
     m.du = m.kx_turned + l->r * l->channels;
     m.sk = m.du + l->r * l->channels;
     m.dt = m.sk + l->r * l->r;
+    m.row = m.dt + 4 * l->channels;
     return m;
 }
 
@@ -135,18 +142,46 @@ static inline __attribute__((always_inline)) void dots(real *out, const real *x,
     }
 }
 
-/* f = relu(x R - st U).  Inlined for each usual r, so that its loop goes away. */
+/* y = x R - st U, and with `cut` relu of it.  Inlined for each usual r, so that its loop goes away. */
 static inline __attribute__((always_inline)) void reorient_row(const image *m, real *f, const real *x, const real *st,
-                                                               const size_t r) {
+                                                               const size_t r, const bool cut) {
     const size_t n = m->l.channels;
     const real *same = m->angle.same, *other = m->angle.other, *unit = m->cross.unit;
     for (size_t i = 0; i < n; i += LANES) {
         const mla_vector v = mla_vector_load(x + i);
         mla_vector y = v * mla_vector_load(same + i) + mla_vector_swap_pairs(v) * mla_vector_load(other + i);
         for (size_t j = 0; j < r; j++) y -= st[j] * mla_vector_load(unit + j * n + i);
-        mla_vector_store(f + i, mla_vector_relu(y));
+        mla_vector_store(f + i, cut ? mla_vector_relu(y) : y);
     }
 }
+
+static inline __attribute__((always_inline)) void reorient(const image *m, real *f, const real *x, const real *st,
+                                                           const bool cut) {
+    switch (m->l.r) {
+    case 0: reorient_row(m, f, x, st, 0, cut); break;
+    case 2: reorient_row(m, f, x, st, 2, cut); break;
+    default: reorient_row(m, f, x, st, m->l.r, cut);
+    }
+}
+
+/* f (h, 2d) = [relu(y), relu(-y)] of each head of y (C). */
+static void split_row(const image *m, real *restrict f, const real *restrict y) {
+    const size_t d = m->l.d;
+    for (size_t h = 0; h < m->l.heads; h++, f += 2 * d, y += d)
+        for (size_t i = 0; i < d; i++) {
+            f[i] = y[i] < 0 ? 0 : y[i]; /* a NaN stays one */
+            f[d + i] = y[i] > 0 ? 0 : -y[i];
+        }
+}
+
+/* dy (C) from the features and their gradients. */
+static void join_row(const image *m, real *restrict dy, const real *restrict f, const real *restrict df) {
+    const size_t d = m->l.d;
+    for (size_t h = 0; h < m->l.heads; h++, f += 2 * d, df += 2 * d, dy += d)
+        for (size_t i = 0; i < d; i++) dy[i] = (f[i] > 0 ? df[i] : 0) - (f[d + i] > 0 ? df[d + i] : 0);
+}
+
+static bool splits(const image *m) { return m->l.width > m->l.d; }
 
 /* Features of `tokens` rows of q (part 0) or k (part 1) from `first` on, and their s. */
 static void features(const image *m, size_t part, size_t first, size_t tokens) {
@@ -154,13 +189,14 @@ static void features(const image *m, size_t part, size_t first, size_t tokens) {
     const real *x = m->x + first * m->stride + part * channels;
     for (size_t n = 0; n < tokens; n++, x += m->stride) {
         mla_prefetch(x + AHEAD * m->stride, part == 1 ? 2 * channels : channels); /* k, and its v */
-        real *s = m->s + n * r, *f = m->f + n * channels, st[MLA_MAX_REFLECTIONS];
+        real *s = m->s + n * r, *f = m->f + n * m->l.columns, st[MLA_MAX_REFLECTIONS];
         dots(s, x, m->turned_unit, channels, r);
         mla_cross_times_factor(&m->cross, st, s, false);
-        switch (r) {
-        case 0: reorient_row(m, f, x, st, 0); break;
-        case 2: reorient_row(m, f, x, st, 2); break;
-        default: reorient_row(m, f, x, st, r);
+        if (splits(m)) {
+            reorient(m, m->row, x, st, false);
+            split_row(m, f, m->row);
+        } else {
+            reorient(m, f, x, st, true);
         }
     }
 }
@@ -218,10 +254,13 @@ static void return_tile(const image *m, size_t part, size_t first, size_t tokens
     dx += first * dx_stride + part * channels;
     for (size_t n = 0; n < tokens; n++, x += m->stride, dx += dx_stride) {
         mla_prefetch(dx + AHEAD * dx_stride, channels);
-        real *restrict g = m->df + n * channels, *s = m->s + n * r;
-        const real *restrict f = m->f + n * channels;
+        real *restrict g = splits(m) ? m->row : m->df + n * channels, *s = m->s + n * r;
+        const real *restrict f = m->f + n * m->l.columns;
         real k[MLA_MAX_REFLECTIONS], kt[MLA_MAX_REFLECTIONS], st[MLA_MAX_REFLECTIONS];
-        for (size_t i = 0; i < channels; i++) g[i] = f[i] > 0 ? g[i] : 0;
+        if (splits(m))
+            join_row(m, g, f, m->df + n * m->l.columns);
+        else
+            for (size_t i = 0; i < channels; i++) g[i] = f[i] > 0 ? g[i] : 0;
         dots(k, g, m->cross.unit, channels, r);
         mla_cross_times_factor(&m->cross, kt, k, true);
         mla_cross_times_factor(&m->cross, st, s, false);
@@ -246,8 +285,8 @@ static void finish_image(const mla_op_args *args, const image *m, real *dx, size
     }
     if (!m->l.turns) return;
     for (size_t i = 0; i < channels / 2; i++) m->dt[i] = m->dt[2 * i] - m->dt[2 * i + 1];
-    mla_angle_gradient(&m->angle, m->dt, args->din[GAIN].data, args->din[OFFSET].data, args->in[GAIN].data,
-                       ((const attributes *)args->attr)->angle_max);
+    mla_modulation_gradient(&m->angle.modulation, m->dt, args->din[GAIN].data, args->din[OFFSET].data, args->in[GAIN].data,
+                            ((const attributes *)args->attr)->angle_max);
     for (size_t n = 0; dx && n < 2 * m->l.tokens; n++) {
         const size_t part = n % 2 * channels;
         mla_prefetch(dx + (n / 2 + AHEAD) * dx_stride + part, channels);
@@ -297,8 +336,8 @@ static void backward(mla_op_args *args) {
 
 const mla_op mla_op_mirror_attention = {.name = "mirror_attention", .plan = plan, .forward = forward, .backward = backward};
 
-mla_var mla_mirror_attention(mla_tape *tape, mla_var qkv, mla_var a, mla_var c, mla_var u, size_t heads, double angle_max,
-                             double eps) {
+mla_var mla_mirror_attention(mla_tape *tape, mla_var qkv, mla_var a, mla_var c, mla_var u, size_t heads,
+                             mla_feature_kept kept, double angle_max, double eps) {
     return mla_record(tape, MLA_OP_MIRROR_ATTENTION, (mla_var[MLA_MAX_INPUTS]){qkv, a, c, u},
-                      &(attributes){heads, angle_max, eps}, sizeof(attributes));
+                      &(attributes){heads, kept, angle_max, eps}, sizeof(attributes));
 }

@@ -9,13 +9,14 @@ the last place.  No weight has its initial value: biases, norms, positions, angl
 reflection vectors are random, because a factor that is one and a term that is zero test nothing.
 Scalars have shape (1).  `dx` is the gradient of `x`.
 
-{vit,pvt}_{every attention kind}.safetensors, B = 6 images of 3 x 8 x 8, K = 5 classes; the
+{vit,pvt}_{every attention kind}.safetensors, and mirror_{...}.safetensors for the options of the mirror,
+B = 6 images of 3 x 8 x 8, K = 5 classes; the
 metadata key "spec" holds the model as JSON
     weight.<name>        the state_dict
     input                (B, 3, 8, 8), already normalised
     target, target_soft  (B) class numbers; (B, K) probabilities, each row sums to one
     logits               (B, K)
-    loss                 (1) cross-entropy on target, label smoothing 0.1, mean over the batch
+    loss                 (1) cross-entropy on target, label smoothing 0.1, mean over the batch; with the retention loss
     loss_soft            (1) cross-entropy on target_soft, no smoothing, mean over the batch
     grad.<name>          gradient of loss
     adamw_loss           (10) loss before each of ten AdamW steps on this batch: rate 1e-3, betas 0.9
@@ -35,6 +36,7 @@ positions.safetensors: position tables resized by interpolate(mode='bicubic', an
     s.t.in (1, s*s, 3)   s.t.out (1, t*t, 3)
 
 kinds.safetensors: operations of the other papers' kinds, see golden_kinds.py
+mirror_ops.safetensors: operations of the mirror's options, see golden_mirror.py
 
 ops.safetensors, B = 2, N = 20 tokens of a grid of H = 4 rows and W = 5 columns, h = 2 heads.  Every
 operation has its inputs, output y, upstream gradient dy, and the gradient of every real input.
@@ -76,6 +78,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', '..', 'tools'))
 sys.dont_write_bytecode = True
 import golden_kinds  # noqa: E402
+import golden_mirror  # noqa: E402
 import mirrorla  # noqa: E402
 
 SMOOTHING, STEPS, CLASSES = 0.1, 10, 5
@@ -83,12 +86,21 @@ TOLERANCE = 1e-6             # of --check, relative to max(|value|, 1): other BL
 # Of six tried, the one for which float32 stays closest to float64 over the ten steps: a model that
 # passes near a kink of relu amplifies rounding.
 SALT = 'c'
-RESALTED = dict(pvt_focused='d')   # that kept too near a kink with the common one
+RESALTED = dict(pvt_focused='d', mirror_focused_power='d')   # those keep too near a kink with the common one
 
 SHAPES = dict(vit=dict(dims=[16], depths=[2], heads=[2]),
               pvt=dict(dims=[16, 32], depths=[1, 1], heads=[2, 4]))
 MIRROR = dict(block=4, reflections=2, variance_angle=True, angle_max=math.pi / 2, angle_gain=1.0,
               cross_head=2)
+# Models with options of the mirror: every option stands in one of them.
+MIRROR_OPTIONS = dict(
+    mirror_split=('vit', dict(feature='split', angle_source='own', retention_loss=0.3)),
+    mirror_split_alone=('pvt', dict(feature='split', reflections=0, variance_angle=False, cross_head=0)),
+    mirror_twin=('vit', dict(feature='twin', twin_reflections=3, angle_planes='learned', angle_source='own', qk_norm='rms')),
+    mirror_planes=('pvt', dict(fold=2, scale_modulation=True, angle_planes='learned', retention_loss=0.5)),
+    mirror_learned_power=('vit', dict(feature='split', power='learned', scale_modulation=True, cross_head=3)),
+    mirror_fixed_power=('pvt', dict(feature='twin', power='fixed', exponent=1.5, qk_norm='rms', reflections=0)),
+    mirror_focused_power=('vit', dict(power='focused', fold=1, block=0)))
 
 # Of other kinds, where the file is to say more than the default.
 OPTIONS = dict(cosformer=dict(gate=True, eps=1e-3), performer=dict(performer=dict(features=6)),
@@ -154,30 +166,37 @@ def random_weight(name, like, numbers):
     leaf = name.split('.')[-1]
     if 'norm' in name and leaf == 'weight':
         return numbers(*like.shape, scale=0.2, mean=1.0)
-    if leaf == 'angle_a':
+    if leaf in ('angle_a', 'qk_gain'):
         return numbers(*like.shape, scale=0.3, mean=1.0)
-    if leaf in ('bias', 'pos_embed', 'angle_c'):
+    if leaf in ('bias', 'pos_embed', 'angle_c', 'gamma'):
         return numbers(*like.shape, scale=0.3)
-    if leaf in ('block_v', 'cross_v', 'projection_matrix'):
+    if leaf in ('block_v', 'cross_v', 'plane_u', 'plane_w', 'fold_v', 'twin_v', 'projection_matrix'):
         return numbers(*like.shape)
     if leaf in ('qk_scale', 'power'):
         return numbers(*like.shape, scale=0.5)
     return numbers(*like.shape, scale=like[0].numel() ** -0.5)
 
 
-def model_file(family, kind):
-    """-> (tensors, metadata) of one model: see the head of this file."""
-    name = f'{family}_{kind}'
+def retention_of(model):
+    """What the layers' retention losses add to the loss of a pass in training."""
+    terms = [m.mirror['retention_loss'] * m.retention for m in model.modules() if getattr(m, 'retention', None) is not None]
+    return sum(terms) / len(terms) if terms else 0
+
+
+def model_file(family, kind, name=None, mirror={}):
+    """-> (tensors, metadata) of one model: see the head of this file.  mirror: its options, beyond MIRROR."""
+    name = name or f'{family}_{kind}'
     numbers = Numbers(name + RESALTED.get(name, ''))
+    attention = dict(kind=kind, dwconv=3, eps=1e-6, qkv_bias=True, mirror={**MIRROR, **mirror})
     spec = dict(family=family, image=8, classes=CLASSES, patch=2, mlp_ratio=2, **SHAPES[family],
-                attention={**dict(kind=kind, dwconv=3, eps=1e-6, qkv_bias=True, mirror=MIRROR), **OPTIONS.get(kind, {})})
+                attention={**attention, **OPTIONS.get(kind, {})})
     model = mirrorla.Model(spec)
     model.load_state_dict({n: random_weight(n, p, numbers) for n, p in model.state_dict().items()})
     x, target = numbers(6, 3, 8, 8), numbers.classes(6)
     soft = numbers.probabilities(6, CLASSES)
 
     def loss():
-        return F.cross_entropy(model(x), target, label_smoothing=SMOOTHING)
+        return F.cross_entropy(model(x), target, label_smoothing=SMOOTHING) + retention_of(model)
 
     out = {f'weight.{n}': stored(p) for n, p in model.state_dict().items()}
     logits = model(x)
@@ -405,6 +424,12 @@ def kinds_file():
     return out, {}
 
 
+def mirror_ops_file():
+    numbers, out = Numbers('mirror_ops'), {}
+    golden_mirror.add_all(adder(out, numbers), numbers, reflection_product)
+    return out, {}
+
+
 # ---- position tables ----------------------------------------------------------------------------
 
 SIDES = ((4, 6), (6, 4), (3, 8), (8, 3), (7, 5), (14, 16), (16, 14), (1, 3), (5, 1))
@@ -448,7 +473,10 @@ def main():
     torch.set_num_threads(1)
     makers = {f'{family}_{kind}': lambda f=family, k=kind: model_file(f, k)
               for family in SHAPES for kind in mirrorla.ATTENTION}
-    makers.update(optim=optim_file, ops=ops_file, ops_other=ops_other_file, kinds=kinds_file, positions=positions_file)
+    makers.update({name: lambda n=name, f=family, o=mirror: model_file(f, 'mirror', n, o)
+                   for name, (family, mirror) in MIRROR_OPTIONS.items()})
+    makers.update(optim=optim_file, ops=ops_file, ops_other=ops_other_file, kinds=kinds_file, mirror_ops=mirror_ops_file,
+                  positions=positions_file)
     failed = 0
     for name, make in makers.items():
         path, made = os.path.join(HERE, name + '.safetensors'), make()

@@ -1,4 +1,5 @@
 """The same bits for any number of threads, whatever the environment says about threads, and again and again."""
+import json
 import os
 
 import support
@@ -25,6 +26,28 @@ class Bits(support.Case):
         self.assertEqual(first[1].count(b'"event":"step"'), 6)
         for threads in (2, 3, 4, 5, 8):
             self.assertEqual(self.result('--threads', str(threads)), first, threads)
+
+    def test_options_of_the_mirror(self):
+        """Steps that are not fused, and a loss that layers add, which stands in the log and not in the test loss."""
+        mirror = ('feature=twin', 'angle_planes=learned', 'angle_source=own', 'qk_norm=rms', 'fold=1', 'power=learned',
+                  'scale_modulation=true', 'retention_loss=0.5')
+        options = [f'model.attention.mirror.{option}' for option in mirror]
+        first = self.result('--threads', '1', set=options)
+        self.assertEqual(self.result('--threads', '3', set=options), first)
+        run = f'run-{self.runs}'
+        steps = [line for line in self.log(run) if line['event'] == 'step']
+        self.assertTrue(all(0 < line['retention_loss'] < 1 for line in steps))
+        end = self.log(run)[-1]
+        self.assertNotIn('retention_loss', end)
+        path = os.path.join(run, 'checkpoints', self.checkpoints(run)[-1])
+        said = json.loads(self.run_program('eval', path, '--weights', 'raw', '--json').out)
+        self.assertEqual(said['loss'], end['test_loss'])
+        # without the weight the same first loss, but another gradient
+        self.result(set=[*options[:-1], 'model.attention.mirror.retention_loss=0'])
+        other = [line for line in self.log(f'run-{self.runs}') if line['event'] == 'step']
+        self.assertEqual(other[0]['loss'], steps[0]['loss'])
+        self.assertNotEqual(other[0]['grad_norm'], steps[0]['grad_norm'])
+        self.assertNotIn('retention_loss', other[0])
 
     def test_again(self):
         first = self.result()

@@ -46,6 +46,17 @@ ATTENTIONS = {
     'mirror, angle_max 3': '{kind: mirror, dwconv: 3, eps: 1e-4, mirror: {angle_max: 3, angle_gain: 2}}',
     'mirror, no cross_head': '{kind: mirror, dwconv: 3, eps: 1e-4, mirror: {cross_head: 0}}',
     'mirror, cross_head 5': '{kind: mirror, dwconv: 3, eps: 1e-3, mirror: {block: 2, cross_head: 5}}',
+    'mirror, split, own angles': '{kind: mirror, dwconv: 3, eps: 1e-4, mirror: {feature: split, angle_source: own}}',
+    'mirror, split alone':
+        '{kind: mirror, dwconv: 0, mirror: {feature: split, reflections: 0, variance_angle: false, cross_head: 0}}',
+    'mirror, twin, planes, norm':
+        '{kind: mirror, dwconv: 3, eps: 1e-4, mirror: {block: 4, feature: twin, angle_planes: learned, qk_norm: rms}}',
+    'mirror, own planes, fold, scale, learned power':
+        '{kind: mirror, dwconv: 3, eps: 1e-4, mirror: {angle_planes: learned, angle_source: own, fold: 2, '
+        'scale_modulation: true, power: learned, retention_loss: 0.1}}',
+    'mirror, twin at -I, fixed power':
+        '{kind: mirror, dwconv: 3, eps: 1e-4, mirror: {feature: twin, twin_init: negative, power: fixed, exponent: 1.5}}',
+    'mirror, focused power': '{kind: mirror, dwconv: 3, eps: 1e-4, mirror: {power: focused}}',
     'mirror, all off':
         '{kind: mirror, dwconv: 0, eps: 1e-4, mirror: {reflections: 0, variance_angle: false, cross_head: 0}}',
 }

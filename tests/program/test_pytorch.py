@@ -41,7 +41,11 @@ KINDS = (dict(kind='softmax'), dict(kind='relu', dwconv=3), dict(kind='elu1', dw
          dict(kind='agent', dwconv=0, agent=dict(side=3)), dict(kind='mirror', dwconv=5),
          dict(kind='mirror', dwconv=3, mirror=dict(block=0, reflections=1, variance_angle=False, cross_head=0)),
          dict(kind='mirror', dwconv=3, mirror=dict(reflections=0, cross_head=3)),
-         dict(kind='mirror', dwconv=0, mirror=dict(reflections=2, variance_angle=False, cross_head=2)))
+         dict(kind='mirror', dwconv=0, mirror=dict(reflections=2, variance_angle=False, cross_head=2)),
+         dict(kind='mirror', dwconv=3, mirror=dict(feature='split', angle_planes='learned', qk_norm='rms', retention_loss=0.1)),
+         dict(kind='mirror', dwconv=3, mirror=dict(feature='twin', angle_source='own', fold=2, power='fixed', exponent=1.5)),
+         dict(kind='mirror', dwconv=3, mirror=dict(feature='twin', twin_init='negative', scale_modulation=True,
+                                                   power='learned', block_init='random', cross_init='random')))
 
 
 class Case(support.Case):
@@ -107,6 +111,22 @@ class Twin(Case):
     def bring(self, name, *arguments):
         self.run_program('import', name, 'c.yaml', '-o', 'back.safetensors', *arguments)
         return self.eval('back.safetensors')
+
+    def test_folded_twin(self):
+        """A twin that took its number of reflections from the block isometry keeps it when that is folded away."""
+        checkpoint = self.train_one(VIT, dict(kind='mirror', dwconv=3, mirror=dict(reflections=3, feature='twin')), 'run')
+        self.run_program('export', checkpoint, '--to', 'safetensors', '--fuse', '-o', 'w.safetensors')
+        model = mirrorla.load(self.path('w.safetensors'))
+        mirror = model.spec['attention']['mirror']
+        self.assertEqual((mirror['reflections'], mirror['twin_reflections']), (0, 3))
+        self.close(self.theirs(model), self.eval(checkpoint)[0], 1e-5)
+        # the norm stands between the block isometry and that of the heads, which has to stay
+        options = dict(variance_angle=False, qk_norm='rms')
+        checkpoint = self.train_one(VIT, dict(kind='mirror', dwconv=3, mirror=options), 'norm')
+        self.run_program('export', checkpoint, '--to', 'safetensors', '--fuse', '-o', 'w.safetensors')
+        model = mirrorla.load(self.path('w.safetensors'))
+        self.assertIsNotNone(model.blocks[0].attn.cross_v)
+        self.close(self.theirs(model), self.eval(checkpoint)[0], 1e-5)
 
     def test_folded_and_narrow(self):
         for i, family in enumerate((VIT, PVT)):
