@@ -54,7 +54,7 @@ class Chart {
     this.lines = this.series();
     const bands = this.lines.some(line => line.low), step = bands ? 3 : 1;
     const lines = this.lines.flatMap(line => {
-      const one = { label: line.label, stroke: line.colour, width: 1.6, dash: line.dash, spanGaps: true, points: { show: line.x.length < 2 } };
+      const one = { label: line.label, stroke: line.colour, width: 1.6, dash: line.dash, spanGaps: true, points: { show: line.y.filter(isNumber).length < 8, size: 4 } };
       const edge = { label: '', stroke: 'transparent', width: 0, spanGaps: true, points: { show: false } };
       return bands ? [one, edge, edge] : [one];
     });

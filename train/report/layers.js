@@ -2,8 +2,8 @@
 
 const NUMBERS = {
   energy_k: ['energy kept of k', 'Energy that the feature map lets through, |f(k)|² / |k|², over all tokens. ReLU on symmetric keys keeps one half; '
-    + 'what is cut off is lost to the layer. Maps that add (ELU + 1) give back more than they '
-    + 'get. Isometries do not change |k|.', [0, 1]],
+    + 'what is cut off is lost to the layer. Maps that shift or scale (ELU + 1, '
+    + 'PolaFormer, Performer) give another amount than they get. Isometries do not change |k|.', [0, 1]],
   energy_q: ['energy kept of q', 'Energy that the feature map lets through, |f(q)|² / |q|², over all tokens.', [0, 1]],
   entropy: ['entropy', 'Entropy of the rows of the attention matrix as a share of ln N: 1 = every token takes an equal part of all others, 0 = of '
     + 'one. Of |a| where a kind has negative weights.', [0, 1]],
@@ -23,6 +23,12 @@ function depthOf() {
   return Math.max(0, ...runs.map(run => layersOf(run).length));
 }
 
+// Values so far apart that a linear scale would show the largest alone, as the energies of maps that scale their features.
+function isWide(number) {
+  const values = runs.flatMap(run => layersOf(run).map(layer => lastValue(layer, number))).filter(isNumber);
+  return Math.min(...values) > 0 && Math.max(...values) > 30 * Math.min(...values);
+}
+
 // Mean over a group's shown runs of the last value; cells are tinted from the least to the largest.
 function showProfile(number) {
   const depth = depthOf();
@@ -33,7 +39,8 @@ function showProfile(number) {
       return found.length ? meanOf(found) : null;
     }) };
   }).filter(row => row.values.some(isNumber));
-  const all = rows.flatMap(row => row.values).filter(isNumber), low = Math.min(...all), high = Math.max(...all);
+  const size = isWide(number) ? Math.log : x => x;
+  const all = rows.flatMap(row => row.values).filter(isNumber).map(size), low = Math.min(...all), high = Math.max(...all);
   const head = element('tr', {}, element('th', { scope: 'col' }, 'last value'), ...Array.from({ length: depth }, (_, i) =>
     element('th', { scope: 'col' }, `layer ${i + 1}`)));
   byId('profile').replaceChildren(element('thead', {}, head), element('tbody', {}, ...rows.map(({ group, values }) => {
@@ -41,7 +48,7 @@ function showProfile(number) {
     swatch.style.setProperty('--colour', colourOf(group));
     return element('tr', {}, element('th', { scope: 'row' }, swatch, group.name), ...values.map(x => {
       const cell = element('td', { class: 'value' }, short(x));
-      if (isNumber(x) && high > low) cell.style.background = `hsla(${HUES[0]}, 80%, 50%, ${(.04 + .34 * (x - low) / (high - low)).toFixed(3)})`;
+      if (isNumber(x) && high > low) cell.style.background = `hsla(${HUES[0]}, 80%, 50%, ${(.04 + .34 * (size(x) - low) / (high - low)).toFixed(3)})`;
       return cell;
     }));
   })));
@@ -68,7 +75,7 @@ function startLayers() {
       const layer = runs.map(run => layersOf(run)[i]).find(found => found);
       if (!runs.some(run => pick(i)(run)?.y?.some(isNumber))) continue;
       drawn.push(new Chart(byId('layer-charts'), `Layer ${i + 1}`, `${NUMBERS[number][0]}, ${layer.tokens} tokens`, () => linesOf(pick(i)),
-        { height: 170, range: NUMBERS[number][2] && ((plot, low, high) => low >= 0 && high <= 1 && high - low > .4 ? [0, 1]
+        { height: 170, log: () => isWide(number), range: isWide(number) ? undefined : NUMBERS[number][2] && ((plot, low, high) => low >= 0 && high <= 1 && high - low > .4 ? [0, 1]
           : uPlot.rangeNum(low ?? 0, high ?? 1, .1, true)) }));
     }
     show();
