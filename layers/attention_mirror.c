@@ -68,19 +68,19 @@ static void declare(mla_attention *layer, mla_params *params, const char *prefix
 
 static mla_var param(mla_tape *tape, int index) { return index < 0 ? MLA_NO_VAR : mla_tape_param(tape, index); }
 
-static mla_var turn(const mla_attention *layer, mla_tape *tape, mla_var qk) {
+mla_var mla_mirror_scale(const mla_attention *layer, mla_tape *tape, mla_var qk) {
+    if (layer->mirror.qk_gain >= 0) qk = mla_head_norm(tape, qk, param(tape, layer->mirror.qk_gain), layer->heads);
+    return layer->mirror.gamma >= 0 ? mla_scale_modulation(tape, qk, param(tape, layer->mirror.gamma)) : qk;
+}
+
+mla_var mla_mirror_turn(const mla_attention *layer, mla_tape *tape, mla_var qk) {
+    if (layer->angle_a < 0) return qk;
     const mla_mirror_spec *m = &layer->spec.mirror;
     const mla_var a = param(tape, layer->angle_a), c = param(tape, layer->angle_c);
     const bool own = m->angle_source == MLA_ANGLE_OWN;
     if (layer->mirror.plane_u < 0) return mla_pair_angle(tape, qk, a, c, m->angle_max, own);
     const mla_var planes = mla_plane_basis(tape, param(tape, layer->mirror.plane_u), param(tape, layer->mirror.plane_w));
     return mla_plane_angle(tape, qk, a, c, planes, m->angle_max, own);
-}
-
-mla_var mla_mirror_turn(const mla_attention *layer, mla_tape *tape, mla_var qk) {
-    if (layer->mirror.qk_gain >= 0) qk = mla_head_norm(tape, qk, param(tape, layer->mirror.qk_gain), layer->heads);
-    if (layer->mirror.gamma >= 0) qk = mla_scale_modulation(tape, qk, param(tape, layer->mirror.gamma));
-    return layer->angle_a >= 0 ? turn(layer, tape, qk) : qk;
 }
 
 mla_var mla_mirror_reflect(const mla_attention *layer, mla_tape *tape, mla_var qk) {
@@ -91,7 +91,7 @@ mla_var mla_mirror_reflect(const mla_attention *layer, mla_tape *tape, mla_var q
 /* q and k on their way to the feature map, (B, N, 2C).  The block isometry stands in the projection already. */
 static mla_var reorient(const mla_attention *layer, mla_tape *tape, mla_var qkv) {
     const mla_var qk = mla_columns(tape, qkv, 0, 2 * layer->channels);
-    return mla_mirror_reflect(layer, tape, mla_mirror_turn(layer, tape, qk));
+    return mla_mirror_reflect(layer, tape, mla_mirror_turn(layer, tape, mla_mirror_scale(layer, tape, qk)));
 }
 
 /* What the feature map makes of them, (B, N, 2 h D). */

@@ -75,8 +75,9 @@ mla_var mla_attention_core(const mla_attention *layer, mla_tape *tape, mla_var q
  * nothing recorded, for kinds without one.  Pola has two maps a head, one for each half of v, side by side: D = 4d. */
 bool mla_attention_features(const mla_attention *layer, mla_tape *tape, mla_var qkv, mla_var *fq, mla_var *fk);
 
-/* The mirror's steps between projection and feature map: norm, scale and angle; conditional reflections and those across
+/* The mirror's steps between projection and feature map: norm and scale; angle; conditional reflections and those across
  * all heads.  qk (B, N, 2C), q and k side by side -> the same. */
+mla_var mla_mirror_scale(const mla_attention *layer, mla_tape *tape, mla_var qk);
 mla_var mla_mirror_turn(const mla_attention *layer, mla_tape *tape, mla_var qk);
 mla_var mla_mirror_reflect(const mla_attention *layer, mla_tape *tape, mla_var qk);
 

@@ -89,22 +89,18 @@ static mla_var core_input(const mla_view *view, mla_tape *tape) {
     return mla_tape_input(tape, mla_tensor_make(qkv, 3, (size_t[]){1, tokens, width}));
 }
 
-bool mla_view_is_relu(const mla_view *view) {
-    return view->attention->kind == MLA_ATTENTION_RELU || view->attention->kind == MLA_ATTENTION_MIRROR;
-}
-
-/* The stages after the block isometry, and what a feature map made of ReLU makes of them. */
+/* The stages after the block isometry, and what the feature map makes of them. */
 static mla_status run_steps(mla_view *view, mla_tape *tape, mla_error *error) {
     const mla_attention *layer = view->attention;
     const size_t channels = view->channels;
     const bool mirror = layer->kind == MLA_ATTENTION_MIRROR;
     const mla_var input = core_input(view, tape);
     mla_var qk = mla_columns(tape, input, 0, 2 * channels), fq, fk;
-    if (mirror) qk = mla_mirror_turn(layer, tape, qk);
+    if (mirror) qk = mla_mirror_turn(layer, tape, mla_mirror_scale(layer, tape, qk));
     copy_rows(view->qk[MLA_AFTER_ANGLE], 2 * channels, tape, qk);
     if (mirror) qk = mla_mirror_reflect(layer, tape, qk);
     copy_rows(view->qk[MLA_AFTER_CROSS], 2 * channels, tape, qk);
-    const bool has_features = mla_view_is_relu(view) && mla_attention_features(layer, tape, input, &fq, &fk);
+    const bool has_features = mla_attention_features(layer, tape, input, &fq, &fk);
     const mla_status status = mla_tape_status(tape, error);
     if (status != MLA_OK || !has_features) return status;
     const size_t columns = mla_value(tape, fq).shape[2];
@@ -172,65 +168,32 @@ void mla_view_close(mla_view *view) {
     *view = (mla_view){0};
 }
 
-/* ---- the implied attention */
-
-/* Tokens that one run of the core tells of: the width of a head, or half of it where its halves are mixed differently. */
-static size_t units_of(const mla_view *view) { return view->attention->kind == MLA_ATTENTION_POLA ? view->d / 2 : view->d; }
-
-/* Columns first .. first + units - 1 of the attention of all heads: what the core makes of unit vectors as v, (N, C).
- * Token first + i has its one in channel i of each part of `units` channels. */
-static mla_status run_units(const real **y, const mla_view *view, size_t first, mla_error *error) {
-    const size_t tokens = view->tokens, channels = view->channels, units = units_of(view);
-    mla_tape_begin_like(view->tape, view->pass);
-    const mla_var qkv = core_input(view, view->tape);
-    real *v = mla_value(view->tape, qkv).data;
-    for (size_t i = 0; v && i < tokens * channels; i++) {
-        const size_t n = i / channels, c = i % channels;
-        v[n * 3 * channels + 2 * channels + c] = n >= first && c % units == n - first;
-    }
-    const mla_var out = mla_attention_core(view->attention, view->tape, qkv);
-    const mla_status status = mla_tape_status(view->tape, error);
-    if (status == MLA_OK) *y = mla_value(view->tape, out).data;
-    return status;
-}
-
-/* A[n, first + i] of a head, from row n of run_units. */
-static real unit_entry(const mla_view *view, const real *row, size_t head, size_t i) {
-    const size_t units = units_of(view), parts = view->d / units;
-    real sum = 0;
-    for (size_t part = 0; part < parts; part++) sum += row[head * view->d + part * units + i];
-    return sum / (real)parts;
-}
-
-mla_status mla_view_attention(real *a, const mla_view *view, size_t head, size_t first, size_t rows, mla_error *error) {
-    const size_t tokens = view->tokens, units = units_of(view);
-    MLA_REQUIRE(head < view->heads && first + rows <= tokens, "head %zu of %zu, rows %zu + %zu of %zu", head, view->heads,
-                first, rows, tokens);
-    for (size_t m = 0; m < tokens; m += units) {
-        const real *y;
-        const mla_status status = run_units(&y, view, m, error);
-        if (status != MLA_OK) return status;
-        for (size_t n = 0; n < rows; n++)
-            for (size_t i = 0; i < units && m + i < tokens; i++)
-                a[n * tokens + m + i] = unit_entry(view, y + (first + n) * view->channels, head, i);
-    }
-    return MLA_OK;
-}
+/* ---- received attention */
 
 mla_status mla_view_received(real *received, const mla_view *view, mla_error *error) {
-    const size_t tokens = view->tokens, units = units_of(view);
-    for (size_t m = 0; m < tokens; m += units) {
-        const real *y;
-        const mla_status status = run_units(&y, view, m, error);
-        if (status != MLA_OK) return status;
-        for (size_t head = 0; head < view->heads; head++)
-            for (size_t i = 0; i < units && m + i < tokens; i++) {
-                double sum = 0;
-                for (size_t n = 0; n < tokens; n++) sum += (double)unit_entry(view, y + n * view->channels, head, i);
-                received[head * tokens + m + i] = (real)(sum / (double)tokens);
-            }
+    const size_t tokens = view->tokens, channels = view->channels;
+    mla_tape_begin_like(view->tape, view->pass);
+    real *seed = mla_tape_alloc(view->tape, tokens * channels * sizeof(real));
+    real *gradient = mla_tape_alloc(view->tape, 3 * tokens * channels * sizeof(real));
+    const mla_var qkv = mla_tape_leaf(view->tape, mla_value(view->tape, core_input(view, view->tape)), gradient);
+    const mla_var y = mla_attention_core(view->attention, view->tape, qkv);
+    mla_status status = mla_tape_status(view->tape, error);
+    if (status != MLA_OK) return status;
+    for (size_t i = 0; i < tokens * channels; i++) seed[i] = (real)(1 / (double)tokens);
+    memset(gradient, 0, 3 * tokens * channels * sizeof(real));
+    status = mla_tape_backward(view->tape, y, seed, error);
+    if (status != MLA_OK) return status;
+    for (size_t i = 0; i < tokens * view->heads; i++) {
+        const real *dv = gradient + i / view->heads * 3 * channels + 2 * channels + i % view->heads * view->d;
+        double sum = 0;
+        for (size_t c = 0; c < view->d; c++) sum += (double)dv[c];
+        received[i % view->heads * tokens + i / view->heads] = (real)(sum / (double)view->d);
     }
     return MLA_OK;
+}
+
+bool mla_view_is_relu(const mla_view *view) {
+    return view->attention->kind == MLA_ATTENTION_RELU || view->attention->kind == MLA_ATTENTION_MIRROR;
 }
 
 const real *mla_view_channels(size_t *width, const mla_view *view, mla_mirror_stage stage, mla_side side, int head) {

@@ -62,7 +62,7 @@ typedef struct mla_view {
     real *qk[MLA_MIRROR_STAGES]; /* (N, 2C) each, q and k side by side */
     real *v;                     /* (N, C) */
     size_t width;                /* D of a head's features */
-    real *f;                     /* (N, 2 h D), those of q and k side by side; NULL where they are not made of ReLU */
+    real *f;                     /* (N, 2 h D), those of q and k side by side; NULL: the kind has none */
     mla_tape *tape;              /* for running the core */
     const mla_tape *pass;        /* the tape of the pass */
 } mla_view;
@@ -73,15 +73,10 @@ MLA_MUST_CHECK mla_status mla_view_open(mla_view *view, const mla_probe *probe, 
                                         mla_error *error);
 void mla_view_close(mla_view *view); /* a zeroed view is allowed */
 
-/* Rows first .. first + rows - 1 of the implied attention matrix of a head, y_n = sum_m A[n, m] v_m, to a (rows, N):
- * what the kind's core makes of unit vectors in the place of v.  Where the halves of v are mixed differently (pola) it is
- * the mean of both.  MLA_NO_MEMORY. */
-MLA_MUST_CHECK mla_status mla_view_attention(real *a, const mla_view *view, size_t head, size_t first, size_t rows,
-                                             mla_error *error);
-
-/* Attention that token m receives, a_m = (1/N) sum_n A[n, m]: its share in the mean of the attention's output, which is
- * (1/N) sum_n y_n = sum_m a_m v_m.  received (h, N); a head's row sums to 1, or less by dead queries.  Memory is linear in
- * N.  MLA_NO_MEMORY. */
+/* Attention that token m receives, a_m = (1/N) sum_n A[n, m] of the implied attention matrix (layers/measure.h): its share
+ * in the mean of the attention's output, (1/N) sum_n y_n = sum_m a_m v_m, and so the gradient of that mean with respect to
+ * v_m, which is how it is found for every kind.  received (h, N); a head's row sums to 1, or less by dead queries.  Where
+ * the halves of v are mixed differently (pola) it is the mean of both.  Memory is linear in N.  MLA_NO_MEMORY. */
 MLA_MUST_CHECK mla_status mla_view_received(real *received, const mla_view *view, mla_error *error);
 
 /* The numbers of q or k of one head (or of all) at a stage: rows of *width values, 2C reals apart. */

@@ -182,7 +182,9 @@ static const char every_key[] =
     "train: {epochs: 3, batch: 100, lanes: 1, shard: 25, max_steps: 2147483647, label_smoothing: 0.05,\n"
     "  seed: 18446744073709551615}\n"
     "checkpoint: {every_epochs: 0, every_steps: 10, keep: 5, best: false}\n"
-    "eval: {every_epochs: 4}\n";
+    "eval: {every_epochs: 4}\n"
+    "diagnostics: {every_epochs: 2, images: 7}\n"
+    "log: {report: false, tensorboard: false}\n";
 
 START_TEST(round_trip) {
     mla_config c;

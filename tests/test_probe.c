@@ -1,10 +1,11 @@
 /* What a probe computes, against the operations' own results and against dense sums. */
+#include "layers/measure.h"
 #include "layers/model.h"
 #include "layers/probe.h"
 #include "tests/support.h"
 
 static const double CLOSE = sizeof(real) == sizeof(float) ? 2e-5 : 1e-11;
-enum { IMAGES = 2, SIDE = 20, TOKENS = 100 }; /* more tokens than a tile of softmax has, and no multiple of it */
+enum { IMAGES = 2, SIDE = 20, TOKENS = 100 };
 
 /* A pass of two images through a small model of a kind. */
 typedef struct pass {
@@ -97,63 +98,47 @@ START_TEST(stages_are_those_of_the_operations) {
 }
 END_TEST
 
-/* The kind's core on q, k and v of the view. */
-static const real *attend(pass *p, const mla_view *view) {
+/* q, k and v of the view as the core takes them: it turns q and k itself, all but the block isometry. */
+static real *core_input(const mla_view *view) {
     const size_t c = view->channels;
     real *qkv = test_reals(3 * view->tokens * c);
     for (size_t n = 0; n < view->tokens; n++) {
-        /* the core turns q and k itself, all but the block isometry */
         memcpy(qkv + n * 3 * c, view->qk[MLA_AFTER_BLOCK] + n * 2 * c, 2 * c * sizeof(real));
         memcpy(qkv + n * 3 * c + 2 * c, view->v + n * c, c * sizeof(real));
     }
-    const mla_var in = mla_tape_input(p->tape, mla_tensor_make(qkv, 3, (size_t[]){1, view->tokens, 3 * c}));
-    return mla_value(p->tape, mla_attention_core(view->attention, p->tape, in)).data;
+    return qkv;
 }
 
-/* Pola mixes the halves of v each in its own way, and the view has the mean: with equal halves, it is that of y. */
-static void make_halves_equal(const mla_view *view) {
-    const size_t half = view->d / 2;
-    for (size_t i = 0; i < view->tokens * view->heads; i++)
-        memcpy(view->v + i * view->d + half, view->v + i * view->d, half * sizeof(real));
-}
-
-static void average_halves(real *y, const mla_view *view) {
-    const size_t half = view->d / 2;
-    for (size_t i = 0; i < view->tokens * view->channels; i++)
-        if (i % view->d < half) y[i] = y[i + half] = (y[i] + y[i + half]) / 2;
-}
-
-/* One layer of one image: y = A v per head, and what a token receives is the mean of A's column. */
+/* One layer of one image: y = A v, and what a token receives is the mean of A's column. */
 static void check_attention(pass *p, int layer) {
     mla_view view = view_of(p, layer, 1);
-    const size_t n = view.tokens;
+    const mla_params *params = mla_model_params(p->model);
+    const size_t n = view.tokens, parts = mla_measure_parts(view.attention), width = view.d / parts;
+    real *qkv = core_input(&view), *a = test_reals(view.heads * parts * n * n), *received = test_reals(view.heads * n);
     mla_error error = {0};
-    const bool halves = view.attention->kind == MLA_ATTENTION_POLA;
-    if (halves) make_halves_equal(&view);
-    real *y = test_reals(n * view.channels);
-    memcpy(y, attend(p, &view), n * view.channels * sizeof(real));
-    if (halves) average_halves(y, &view);
-    real *a = test_reals(n * n), *received = test_reals(view.heads * n), *row = test_reals(view.d), *mean = test_reals(n);
+    ck_assert(mla_measure_attention(a, view.attention, test_tape(), params, params->value, qkv, n, n, &error) == MLA_OK);
     ck_assert(mla_view_received(received, &view, &error) == MLA_OK);
+    const mla_var in = mla_tape_input(p->tape, mla_tensor_make(qkv, 3, (size_t[]){1, n, 3 * view.channels}));
+    const real *y = mla_value(p->tape, mla_attention_core(view.attention, p->tape, in)).data;
+    real *row = test_reals(view.d), *mean = test_reals(n);
     for (size_t head = 0; head < view.heads; head++) {
-        /* in two parts, to see that rows are found */
-        ck_assert(mla_view_attention(a, &view, head, 0, 7, &error) == MLA_OK);
-        ck_assert(mla_view_attention(a + 7 * n, &view, head, 7, n - 7, &error) == MLA_OK);
         memset(mean, 0, n * sizeof *mean);
         double sum = 0;
         for (size_t i = 0; i < n; i++) {
             memset(row, 0, view.d * sizeof *row);
-            for (size_t m = 0; m < n; m++) {
-                mean[m] += a[i * n + m] / (real)n;
-                for (size_t c = 0; c < view.d; c++) row[c] += a[i * n + m] * view.v[m * view.channels + head * view.d + c];
-            }
+            for (size_t m = 0; m < n; m++)
+                for (size_t c = 0; c < view.d; c++) {
+                    const real share = a[((head * parts + c / width) * n + i) * n + m];
+                    mean[m] += share / (real)(n * view.d);
+                    row[c] += share * view.v[m * view.channels + head * view.d + c];
+                }
             test_scaled_close("y = A v", row, y + i * view.channels + head * view.d, view.d, 50 * CLOSE);
         }
-        test_scaled_close("received", received + head * n, mean, n, CLOSE);
+        test_scaled_close("received", received + head * n, mean, n, 5 * CLOSE);
         for (size_t m = 0; m < n; m++) sum += (double)received[head * n + m];
         /* a query may be dead, or all but dead */
-        ck_assert_double_gt(
-            sum, view.attention->kind == MLA_ATTENTION_SOFTMAX || view.attention->kind == MLA_ATTENTION_ELU1 ? 0.9999 : 0.1);
+        const mla_attention_kind kind = view.attention->kind;
+        ck_assert_double_gt(sum, kind == MLA_ATTENTION_SOFTMAX || kind == MLA_ATTENTION_ELU1 ? 0.9999 : 0.1);
         ck_assert_double_lt(sum, 1.0001);
     }
     mla_view_close(&view);

@@ -47,7 +47,7 @@ static mla_status log_epoch(mla_runlog *log, uint64_t step, mla_error *error) {
                                     .train_correct = 10,
                                     .train_images = 512,
                                     .weight_hash = "0123456789abcdef"};
-    const mla_timing_record timing = {step, step / 4, 1.5, 341.25, 0.25, 1 << 20};
+    const mla_timing_record timing = {step, step / 4, 1.5, 341.25, 0.25, 0.125, 1 << 20};
     const mla_status status = mla_runlog_epoch(log, &epoch, error);
     return status == MLA_OK ? mla_runlog_timing(log, &timing, error) : status;
 }
@@ -106,7 +106,7 @@ START_TEST(lines_are_as_documented) {
     epoch.test_images = 0;
     epoch.weight_hash = NULL;
     expect_ok(mla_runlog_epoch(log, &epoch, &error), error);
-    mla_timing_record timing = {13, 1, 30.5, 1639.25, 2, 91234304};
+    mla_timing_record timing = {13, 1, 30.5, 1639.25, 2, 0.5, 91234304};
     expect_ok(mla_runlog_timing(log, &timing, &error), error);
     expect_ok(mla_runlog_sync(log, &error), error);
     mla_runlog_close(log);
@@ -126,7 +126,7 @@ START_TEST(lines_are_as_documented) {
         "\"train_images\":50000}\n");
     expect_content("timing.jsonl",
                    "{\"event\":\"timing\",\"step\":13,\"epoch\":1,\"seconds\":30.5,\"images_per_second\":1639.25,"
-                   "\"evaluation_seconds\":2.0,\"peak_memory_bytes\":91234304}\n");
+                   "\"evaluation_seconds\":2.0,\"diagnostics_seconds\":0.5,\"peak_memory_bytes\":91234304}\n");
     expect_content("config.yaml", config_text);
 }
 END_TEST

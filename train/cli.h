@@ -18,6 +18,7 @@ int mla_cmd_export(int argc, char **argv);
 int mla_cmd_import(int argc, char **argv);
 int mla_cmd_diff(int argc, char **argv);
 int mla_cmd_bench(int argc, char **argv);
+int mla_cmd_report(int argc, char **argv);
 int mla_cmd_data(int argc, char **argv);
 int mla_cmd_config(int argc, char **argv);
 int mla_cmd_version(int argc, char **argv);

@@ -118,6 +118,15 @@ typedef struct mla_checkpoint_config {
     bool best;        /* also keep the one with the best test accuracy */
 } mla_checkpoint_config;
 
+typedef struct mla_diagnostics_config {
+    int every_epochs; /* 0 = auto: as often as two per cent of the training allow */
+    int images;       /* of the test set; 0 = off */
+} mla_diagnostics_config;
+
+typedef struct mla_log_config {
+    bool report, tensorboard;
+} mla_log_config;
+
 typedef struct mla_config {
     mla_model_spec model; /* image, channels and classes are filled in from the data set */
     mla_data_config data;
@@ -127,6 +136,8 @@ typedef struct mla_config {
     mla_train_config train;
     mla_checkpoint_config checkpoint;
     int eval_every_epochs;
+    mla_diagnostics_config diagnostics;
+    mla_log_config log;
 } mla_config;
 
 /* Reads `path` with its bases and then the overrides ("key=value", dotted keys), checks every value and the

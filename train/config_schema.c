@@ -220,6 +220,13 @@ const mla_config_key mla_config_keys[] = {
     BOOL("checkpoint.best", checkpoint.best, "true", "also keep the one with the best test accuracy"),
 
     INT("eval.every_epochs", eval_every_epochs, 1, 1000000, "1", "epochs between evaluations"),
+
+    INT("diagnostics.every_epochs", diagnostics.every_epochs, 0, 1000000, "auto",
+        "epochs between looks inside; auto: as often as 2 % of the training allow", .automatic = true),
+    INT("diagnostics.images", diagnostics.images, 0, 1024, "4", "test images that are looked at; 0 = off"),
+
+    BOOL("log.report", log.report, "true", "rewrite report.html after each epoch"),
+    BOOL("log.tensorboard", log.tensorboard, "true", "also write TensorBoard event files"),
 };
 const size_t mla_config_key_count = sizeof mla_config_keys / sizeof mla_config_keys[0];
 _Static_assert(sizeof mla_config_keys / sizeof mla_config_keys[0] <= MLA_CONFIG_KEYS_MAX, "raise MLA_CONFIG_KEYS_MAX");
@@ -241,6 +248,8 @@ const mla_config_section mla_config_sections[] = {
     {"train", "the loop"},
     {"checkpoint", "when files are written"},
     {"eval", "when the test set is measured"},
+    {"diagnostics", "what the attention layers do"},
+    {"log", "files for people"},
 };
 const size_t mla_config_section_count = sizeof mla_config_sections / sizeof mla_config_sections[0];
 

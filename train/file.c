@@ -103,6 +103,15 @@ bool mla_write_all(int fd, const void *data, size_t bytes) {
     return true;
 }
 
+mla_status mla_append(int fd, const char *path, const void *data, size_t bytes, mla_error *error) {
+    struct stat before;
+    if (fstat(fd, &before) != 0) return mla_fail_write(error, path, bytes, errno);
+    if (mla_write_all(fd, data, bytes)) return MLA_OK;
+    int code = errno;
+    if (ftruncate(fd, before.st_size) != 0) return mla_fail(error, MLA_IO, "%s: its end is cut: %s", path, strerror(code));
+    return mla_fail_write(error, path, bytes, code);
+}
+
 /* The file that a write to `path` means, in new memory: an existing one with links followed, else `path`. */
 static mla_status resolve_target(char **target, const char *path, mla_error *error) {
     struct stat info;

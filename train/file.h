@@ -62,6 +62,9 @@ char *mla_path_join(const char *folder, const char *name);
 /* Writes all bytes to a descriptor, going on after signals and short writes; false with errno set. */
 bool mla_write_all(int fd, const void *data, size_t bytes);
 
+/* The same at the end of a file opened for appending; what does not fit on the disk is taken back whole. */
+MLA_MUST_CHECK mla_status mla_append(int fd, const char *path, const void *data, size_t bytes, mla_error *error);
+
 /* MLA_IO for a failed write to `path` with errno `code`; for a full disk, a quota or a size limit the
  * sentence gives bytes needed and bytes free. */
 mla_status mla_fail_write(mla_error *error, const char *path, uint64_t bytes_needed, int code);

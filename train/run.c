@@ -44,6 +44,8 @@ int mla_run_shard(const mla_config *config) {
 
 void mla_run_free(mla_run *run) {
     mla_runlog_close(run->log);
+    mla_diagnostics_free(run->diagnostics);
+    mla_report_live_close(run->report);
     mla_optimizer_free(run->optimizer);
     mla_engine_free(run->engine);
     mla_model_free(run->model);
@@ -133,9 +135,19 @@ static void print_model(const mla_run *run) {
 
 /* Keys that may differ between a checkpoint and the config it is resumed with. */
 static bool may_change(const char *key) {
-    static const char *const keys[] = {"train.epochs",           "train.max_steps",   "data.path",
-                                       "data.on_error",          "eval.every_epochs", "checkpoint.every_epochs",
-                                       "checkpoint.every_steps", "checkpoint.keep",   "checkpoint.best"};
+    static const char *const keys[] = {"train.epochs",
+                                       "train.max_steps",
+                                       "data.path",
+                                       "data.on_error",
+                                       "eval.every_epochs",
+                                       "checkpoint.every_epochs",
+                                       "checkpoint.every_steps",
+                                       "checkpoint.keep",
+                                       "checkpoint.best",
+                                       "diagnostics.every_epochs",
+                                       "diagnostics.images",
+                                       "log.report",
+                                       "log.tensorboard"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (!strcmp(key, keys[i])) return true;
     return false;
@@ -314,6 +326,40 @@ static mla_status choose_folder(mla_run *run, const mla_train_options *options, 
     return MLA_OK;
 }
 
+/* ---- diagnostics */
+
+/* The weights that the run of a checkpoint started from, where those were not drawn from the seed. */
+static mla_status restore_start(mla_run *run, const char *checkpoint, mla_error *error) {
+    mla_finetune record, again;
+    char folder[MLA_PATH_BYTES];
+    bool finetuned = false;
+    const mla_class_info classes = mla_run_classes(run);
+    mla_status status = folder_of_checkpoint(folder, checkpoint, error);
+    if (status == MLA_OK) status = mla_finetune_read(&record, &finetuned, folder, error);
+    if (status != MLA_OK || !finetuned) return status;
+    status =
+        mla_finetune_start(&again, mla_run_params(run), &run->config, &classes, record.checkpoint, record.weights, error);
+    if (status == MLA_OK && strcmp(again.weight_hash, record.weight_hash) != 0)
+        status = mla_fail(error, MLA_INVALID, "%s: is another file than the run started from", record.checkpoint);
+    return status;
+}
+
+/* Comes before a checkpoint is loaded: reflections are compared with those that the run started from. */
+static mla_status open_diagnostics(mla_run *run, const char *checkpoint, mla_error *error) {
+    mla_error why = {0};
+    const bool start_known = !checkpoint || restore_start(run, checkpoint, &why) == MLA_OK;
+    if (!start_known) fprintf(stderr, "diagnostics: how far reflections moved is not known: %s\n", why.text);
+    const mla_status status = mla_diagnostics_new(&run->diagnostics, &run->config, run->model, run->test_set,
+                                                  mla_dataset_get_info(run->train_set), start_known, run->threads, error);
+    if (status != MLA_OK) return status;
+    const uint64_t every = mla_diagnostics_every(run->diagnostics), epochs = (uint64_t)run->config.train.epochs;
+    if (every > epochs)
+        fprintf(stderr, "diagnostics: none, the run is too short for them (diagnostics.every_epochs=1 for every epoch)\n");
+    else
+        fprintf(stderr, "diagnostics: every %" PRIu64 " epoch%s\n", every, every == 1 ? "" : "s");
+    return MLA_OK;
+}
+
 mla_status mla_run_setup(mla_run *run, const mla_train_options *options, mla_error *error) {
     char *newest = NULL;
     mla_status status =
@@ -332,6 +378,7 @@ mla_status mla_run_setup(mla_run *run, const mla_train_options *options, mla_err
         mla_machine_flush_denormals(run->threads);
         status = make_weights(run, options, over, error);
     }
+    if (status == MLA_OK && run->config.diagnostics.images > 0) status = open_diagnostics(run, checkpoint, error);
     if (status == MLA_OK) status = make_engine(run, error);
     if (status == MLA_OK) status = make_optimizer(run, error);
     if (status == MLA_OK) print_model(run);

@@ -5,9 +5,11 @@
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "train/checkpoint.h"
+#include "train/diagnostics.h"
 #include "train/finetune.h"
 #include "train/loader.h"
 #include "train/progress.h"
+#include "train/report.h"
 #include "train/runlog.h"
 #include "train/trainer.h"
 
@@ -20,6 +22,8 @@ typedef struct mla_run {
     mla_optimizer *optimizer;
     mla_schedule schedule;
     mla_runlog *log;
+    mla_diagnostics *diagnostics;
+    mla_report_live *report; /* NULL: none is written */
     mla_counters counters;
     bool finetuned; /* the first weights were not drawn but taken: `finetune` says from where */
     mla_finetune finetune;

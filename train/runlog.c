@@ -15,12 +15,14 @@
 #include "train/checkpoint.h"
 #include "train/file.h"
 #include "train/runlog_cut.h"
+#include "train/tensorboard.h"
 #include "train/text.h"
 
 struct mla_runlog {
     char *folder, *log_path, *timing_path, *checkpoints;
     int folder_fd; /* holds the lock */
     int log_fd, timing_fd;
+    mla_tensorboard *tensorboard; /* or NULL */
 };
 
 static mla_runlog *new_log(const char *folder) {
@@ -41,6 +43,7 @@ void mla_runlog_close(mla_runlog *log) {
     if (log->log_fd >= 0) close(log->log_fd);
     if (log->timing_fd >= 0) close(log->timing_fd);
     if (log->folder_fd >= 0) close(log->folder_fd);
+    mla_tensorboard_close(log->tensorboard);
     free(log->folder);
     free(log->log_path);
     free(log->timing_path);
@@ -292,16 +295,10 @@ static line start_line(const char *event, uint64_t step, uint64_t epoch) {
     return out;
 }
 
-/* Ends the line and appends it; a line that does not fit on the disk is taken back whole. */
+/* Ends the line and appends it. */
 static mla_status append(int fd, const char *path, line *out, mla_error *error) {
-    struct stat before;
     put(out, "}\n");
-    if (fstat(fd, &before) != 0) return mla_fail_write(error, path, out->length, errno);
-    if (mla_write_all(fd, out->text, out->length)) return MLA_OK;
-    int code = errno;
-    if (ftruncate(fd, before.st_size) != 0)
-        return mla_fail(error, MLA_IO, "%s: its last line is cut: %s", path, strerror(code));
-    return mla_fail_write(error, path, out->length, code);
+    return mla_append(fd, path, out->text, out->length, error);
 }
 
 mla_status mla_runlog_step(mla_runlog *log, const mla_step_record *record, mla_error *error) {
@@ -312,7 +309,8 @@ mla_status mla_runlog_step(mla_runlog *log, const mla_step_record *record, mla_e
     put_number(&out, "grad_norm", record->grad_norm);
     put_count(&out, "images", record->images);
     put_count(&out, "correct", record->correct);
-    return append(log->log_fd, log->log_path, &out, error);
+    const mla_status status = append(log->log_fd, log->log_path, &out, error);
+    return status == MLA_OK ? mla_tensorboard_step(log->tensorboard, record, error) : status;
 }
 
 mla_status mla_runlog_epoch(mla_runlog *log, const mla_epoch_record *record, mla_error *error) {
@@ -330,7 +328,42 @@ mla_status mla_runlog_epoch(mla_runlog *log, const mla_epoch_record *record, mla
         }
     }
     if (record->weight_hash) put(&out, ",\"weight_hash\":\"%s\"", record->weight_hash);
-    return append(log->log_fd, log->log_path, &out, error);
+    const mla_status status = append(log->log_fd, log->log_path, &out, error);
+    return status == MLA_OK ? mla_tensorboard_epoch(log->tensorboard, record, error) : status;
+}
+
+/* One line for all layers, of any length. */
+static char *layers_text(size_t *bytes, const mla_layers_record *record) {
+    char *text = NULL, number[MLA_NUMBER_BYTES];
+    FILE *out = open_memstream(&text, bytes);
+    if (!out) return NULL;
+    line start = start_line("layers", record->step, record->epoch);
+    put_count(&start, "images", record->images);
+    fprintf(out, "%s,\"layers\":[", start.text);
+    for (int i = 0; i < record->layers; i++) {
+        const mla_layer_record *layer = &record->layer[i];
+        fprintf(out, "%s{\"kind\":\"%s\",\"tokens\":%zu,\"heads\":%zu", i ? "," : "", layer->kind, layer->tokens,
+                layer->heads);
+        for (int n = 0; n < MLA_LAYER_NUMBERS; n++) {
+            mla_number_text(number, layer->number[n]);
+            fprintf(out, ",\"%s\":%s", mla_layer_number_names[n], number);
+        }
+        fputc('}', out);
+    }
+    fputs("]}\n", out);
+    const bool failed = ferror(out) != 0;
+    if (fclose(out) == 0 && !failed) return text;
+    free(text);
+    return NULL;
+}
+
+mla_status mla_runlog_layers(mla_runlog *log, const mla_layers_record *record, mla_error *error) {
+    size_t bytes = 0;
+    char *text = layers_text(&bytes, record);
+    if (!text) return mla_fail(error, MLA_NO_MEMORY, "%s: out of memory", log->log_path);
+    const mla_status status = mla_append(log->log_fd, log->log_path, text, bytes, error);
+    free(text);
+    return status == MLA_OK ? mla_tensorboard_layers(log->tensorboard, record, error) : status;
 }
 
 mla_status mla_runlog_timing(mla_runlog *log, const mla_timing_record *record, mla_error *error) {
@@ -338,8 +371,14 @@ mla_status mla_runlog_timing(mla_runlog *log, const mla_timing_record *record, m
     put_number(&out, "seconds", record->seconds);
     put_number(&out, "images_per_second", record->images_per_second);
     put_number(&out, "evaluation_seconds", record->evaluation_seconds);
+    put_number(&out, "diagnostics_seconds", record->diagnostics_seconds);
     put_count(&out, "peak_memory_bytes", record->peak_memory_bytes);
-    return append(log->timing_fd, log->timing_path, &out, error);
+    const mla_status status = append(log->timing_fd, log->timing_path, &out, error);
+    return status == MLA_OK ? mla_tensorboard_timing(log->tensorboard, record, error) : status;
+}
+
+mla_status mla_runlog_tensorboard(mla_runlog *log, uint64_t next_step, mla_error *error) {
+    return mla_tensorboard_open(&log->tensorboard, log->folder, next_step, error);
 }
 
 mla_status mla_runlog_sync(mla_runlog *log, mla_error *error) {

@@ -36,7 +36,7 @@ static bool judge(reader *in, char *why, size_t why_bytes) {
     json_t *object = json_loadb(in->text, in->length, JSON_REJECT_DUPLICATES, &reason);
     const char *event = json_string_value(json_object_get(object, "event"));
     uint64_t epoch = 0;
-    bool ends_epoch = event && (strcmp(event, "epoch") == 0 || strcmp(event, "timing") == 0);
+    bool ends_epoch = event && (strcmp(event, "epoch") == 0 || strcmp(event, "layers") == 0 || strcmp(event, "timing") == 0);
     bool has_step = get_count(&in->step, object, "step"), valid = has_step;
     if (valid && ends_epoch) valid = get_count(&epoch, object, "epoch");
     in->keep = valid && in->step <= in->limit && epoch <= in->epochs;

@@ -15,9 +15,9 @@ typedef struct mla_log_cut {
 enum { MLA_LOG_CUTS_MAX = 2 };
 
 /* Moves to the end of dropped_path the lines of each log whose "step" is after `step`, those that tell of an epoch's end
- * (events "epoch" and "timing") after epoch `epochs`, and a last line cut by a kill; a log is replaced atomically, and only
- * if there is something to move.  A log that does not exist is empty.  A line that is no log line, in any of the logs, is
- * MLA_INVALID with file and line, and none of them has been changed. */
+ * (events "epoch", "layers" and "timing") after epoch `epochs`, and a last line cut by a kill; a log is replaced atomically,
+ * and only if there is something to move.  A log that does not exist is empty.  A line that is no log line, in any of the
+ * logs, is MLA_INVALID with file and line, and none of them has been changed. */
 MLA_MUST_CHECK mla_status mla_runlog_cut(mla_log_cut *cuts, size_t count, uint64_t step, uint64_t epochs, mla_error *error);
 
 #endif

@@ -38,6 +38,15 @@ void mla_number_text(char out[MLA_NUMBER_BYTES], double value) {
     if (!strpbrk(out, ".e")) strcat(out, ".0");
 }
 
+void mla_number_digits(char out[MLA_NUMBER_BYTES], double value, int digits) {
+    if (!isfinite(value)) {
+        strcpy(out, "null");
+        return;
+    }
+    snprintf(out, MLA_NUMBER_BYTES, "%.*g", digits, value);
+    plain_point(out);
+}
+
 void mla_number_hex(char out[MLA_NUMBER_BYTES], double value) {
     if (!isfinite(value)) {
         strcpy(out, isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");

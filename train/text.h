@@ -16,6 +16,9 @@ void mla_number_shortest(char out[MLA_NUMBER_BYTES], double value);
  * readers take it for a fraction.  JSON has no infinities and no NaN: those become "null". */
 void mla_number_text(char out[MLA_NUMBER_BYTES], double value);
 
+/* `digits` significant digits at most, for files that people look at; not finite: "null". */
+void mla_number_digits(char out[MLA_NUMBER_BYTES], double value, int digits);
+
 /* A C99 hexadecimal constant with a whole mantissa, e.g. "0x13333333333333p-52": exact, and without the radix
  * character that a locale could change.  Not finite: "inf", "-inf", "nan". */
 void mla_number_hex(char out[MLA_NUMBER_BYTES], double value);

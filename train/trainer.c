@@ -140,6 +140,14 @@ static void show_progress(mla_run *run) {
                       (uint64_t)run->config.train.epochs * mla_dataset_get_info(run->train_set)->count, text);
 }
 
+static void write_report(mla_run *run, bool last) {
+    mla_error why = {0};
+    if (!run->report || mla_report_live_update(run->report, last, &why) == MLA_OK) return;
+    fprintf(stderr, "no report.html any more: %s\n", why.text);
+    mla_report_live_close(run->report);
+    run->report = NULL;
+}
+
 /* ---- the end of an epoch */
 
 static mla_status evaluate(mla_run *run, const real *values, double *loss, uint64_t *correct, uint64_t *images,
@@ -195,18 +203,37 @@ static void count_epoch(mla_run *run) {
     c->epoch_correct = c->epoch_images = 0;
 }
 
-static mla_status write_epoch(mla_run *run, mla_epoch_record *record, double evaluation_s, mla_error *error) {
-    const double seconds = mla_seconds() - run->epoch_start_s - evaluation_s;
+/* What follows the last step of an epoch, with the time that it took. */
+typedef struct epoch_end {
+    mla_epoch_record epoch;
+    mla_layers_record layers; /* no layers: not measured in this epoch */
+    double evaluation_s, diagnostics_s;
+} epoch_end;
+
+static mla_status look_inside(mla_run *run, epoch_end *end, mla_error *error) {
+    if (!run->diagnostics || !mla_diagnostics_due(run->diagnostics, end->epoch.epoch)) return MLA_OK;
+    const double start = mla_seconds();
+    end->layers = (mla_layers_record){.step = end->epoch.step, .epoch = end->epoch.epoch};
+    const mla_status status = mla_diagnostics_measure(run->diagnostics, mla_run_params(run)->value, &end->layers, error);
+    end->diagnostics_s = mla_seconds() - start;
+    return status;
+}
+
+static mla_status write_epoch(mla_run *run, const epoch_end *end, mla_error *error) {
+    const mla_epoch_record *record = &end->epoch;
+    const double seconds = mla_seconds() - run->epoch_start_s - end->evaluation_s - end->diagnostics_s;
     const mla_timing_record timing = {.step = record->step,
                                       .epoch = record->epoch,
                                       .seconds = seconds,
                                       .images_per_second =
                                           (double)(record->train_images - run->epoch_start_images) / seconds,
-                                      .evaluation_seconds = evaluation_s,
+                                      .evaluation_seconds = end->evaluation_s,
+                                      .diagnostics_seconds = end->diagnostics_s,
                                       .peak_memory_bytes = mla_machine_peak_memory()};
     mla_progress_clear(&run->progress);
     tell_epoch(run, record, &timing);
     mla_status status = mla_runlog_epoch(run->log, record, error);
+    if (status == MLA_OK && end->layers.layers) status = mla_runlog_layers(run->log, &end->layers, error);
     if (status == MLA_OK) status = mla_runlog_timing(run->log, &timing, error);
     return status;
 }
@@ -230,22 +257,26 @@ static mla_status finish_epoch(mla_run *run, mla_train_summary *summary, mla_err
         return mla_fail(error, MLA_INVALID, "none of the %zu training images could be read",
                         mla_dataset_get_info(run->train_set)->count);
     hash_text(hash, run);
-    mla_epoch_record record = {.step = c->step,
+    epoch_end end = {.epoch = {.step = c->step,
                                .epoch = epoch,
                                .train_loss = c->epoch_loss_sum / (double)c->epoch_images,
                                .train_correct = c->epoch_correct,
                                .train_images = c->epoch_images,
-                               .weight_hash = hash};
+                               .weight_hash = hash}};
+    const mla_epoch_record *record = &end.epoch;
     const double evaluation_start = mla_seconds();
     mla_status status = MLA_OK;
-    if (last || due(epoch, config->eval_every_epochs)) status = test_epoch(run, &record, summary, error);
-    if (status == MLA_OK) status = write_epoch(run, &record, mla_seconds() - evaluation_start, error);
+    if (last || due(epoch, config->eval_every_epochs)) status = test_epoch(run, &end.epoch, summary, error);
+    end.evaluation_s = mla_seconds() - evaluation_start;
+    if (status == MLA_OK) status = look_inside(run, &end, error);
+    if (status == MLA_OK) status = write_epoch(run, &end, error);
     if (status != MLA_OK) return status;
-    const uint64_t correct = record.has_ema ? record.ema_test_correct : record.test_correct;
-    const bool best = record.test_images && (c->best_epoch == 0 || correct > c->best_correct || !has_best(run));
+    write_report(run, false);
+    const uint64_t correct = record->has_ema ? record->ema_test_correct : record->test_correct;
+    const bool best = record->test_images && (c->best_epoch == 0 || correct > c->best_correct || !has_best(run));
     if (best) {
         c->best_correct = correct;
-        c->best_images = record.test_images;
+        c->best_images = record->test_images;
         c->best_epoch = epoch;
     }
     count_epoch(run);
@@ -357,6 +388,12 @@ static mla_status check_space(const mla_run *run, mla_error *error) {
     return mla_file_space(run->folder, files * buffers * mla_run_params(run)->size * sizeof(real), error);
 }
 
+/* A report is for people: a run goes on without one. */
+static void open_report(mla_run *run) {
+    mla_error why = {0};
+    if (mla_report_live_open(&run->report, run->folder, &why) != MLA_OK) fprintf(stderr, "no report.html: %s\n", why.text);
+}
+
 /* A run goes on in its own folder; from another run's checkpoint it goes on in a new one, and never over a third. */
 static mla_status open_log(mla_run *run, const mla_train_options *options, mla_error *error) {
     const bool go_on = options->resume && (!options->checkpoint || stands_in(run, options->checkpoint));
@@ -368,6 +405,9 @@ static mla_status open_log(mla_run *run, const mla_train_options *options, mla_e
     mla_status status = go_on ? mla_runlog_resume(&run->log, run->folder, run->counters.step, run->counters.epoch, error)
                               : mla_runlog_create(&run->log, run->folder, text, finetune, error);
     if (status == MLA_OK && go_on) status = replace_config(run, text, error);
+    if (status == MLA_OK && run->config.log.tensorboard)
+        status = mla_runlog_tensorboard(run->log, run->counters.step + 1, error);
+    if (status == MLA_OK && run->config.log.report) open_report(run);
     if (status == MLA_OK) status = write_parameter_table(run, error);
     free(text);
     free(finetune);
@@ -384,6 +424,7 @@ mla_status mla_train(const mla_train_options *options, mla_train_summary *summar
         snprintf(summary->folder, sizeof summary->folder, "%s", run.folder);
         fprintf(stderr, "run folder: %s\n", run.folder);
         status = loop(&run, summary, error);
+        write_report(&run, true);
         summary->steps = run.counters.step;
         hash_text(summary->weight_hash, &run);
     }

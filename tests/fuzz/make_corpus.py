@@ -229,11 +229,17 @@ def make_logs():
         lines.append('{"event":"step","step":%d,"epoch":%d,"loss":2.3,"lr":1e-3}' % (step, (step + 3) // 4))
         if step % 4 == 0:
             lines.append('{"event":"epoch","step":%d,"epoch":%d,"train_loss":2.2}' % (step, step // 4))
+            lines.append('{"event":"layers","step":%d,"epoch":%d,"images":4,"layers":[{"kind":"relu","tokens":16,"heads":2,"rank":3.5}]}'
+                         % (step, step // 4))
+            lines.append('{"event":"timing","step":%d,"epoch":%d,"images_per_second":99}' % (step, step // 4))
     text = '\n'.join(lines).encode()
     put('runlog', 'cut', b'\5' + text + b'\n')
     put('runlog', 'whole', b'\xff' + text)
     put('runlog', 'torn', b'\7' + text[:-9])
     put('runlog', 'zeros', b'\2' + text + b'\n' + bytes(20))
+    put('curves', 'whole', text + b'\n')
+    put('curves', 'torn', text[:-9])
+    put('curves', 'long', b'\n'.join(text.replace(b':8,', b':%d,' % (8 + 99 * i)) for i in range(4)) + b'\n')
     put('runlog', 'damaged', b'\3{"step":1}\n\n{"step":2}\n')
 
 
@@ -262,7 +268,8 @@ def make_words():
              'ema.', 'mirrorla.checkpoint', 'mirrorla.version', 'step_in_epoch', 'epoch_loss_sum']
     write('safetensors', names + types + json_words)
     write('checkpoint', names + types + json_words + sorted(keys) + [part + ': ' for part in parts])
-    write('runlog', json_words + ['"event":', '"step":', '"epoch":', '"timing"', '}\n', '\n', '\0'])
+    write('runlog', json_words + ['"event":', '"step":', '"epoch":', '"timing"', '"layers"', '"kind":', '"rank":', '}\n', '\n', '\0'])
+    write('curves', json_words + ['"event":', '"step":', '"epoch":', '"timing"', '"layers"', '"kind":', '"rank":', '}\n', '\n', '\0'])
     write('archive', ['ustar\0', 'ustar  \0', 'cifar-10-batches-bin/', 'cifar-100-binary/', 'cifar-10-batches-py', 'data_batch_1.bin',
                       'test_batch.bin', 'batches.meta.txt', 'train.bin', 'test.bin', 'fine_label_names.txt', ' path=', '30 path='])
     write('jpeg', ['\xff' + chr(code) for code in [0xd8, 0xd9, 0xda, 0xdb, 0xdd, 0xc0, 0xc1, 0xc2, 0xc4, 0xc8, 0xc9, 0xcc, 0xd0,

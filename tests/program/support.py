@@ -29,6 +29,7 @@ data: {set: twins, size: 16, twins: {grid: 2, train: 100, test: 40}}
 augment: {crop_padding: 0, flip: 0}
 optim: {lr: 2e-3}
 train: {epochs: 2, batch: 32, lanes: 4, shard: 4, label_smoothing: 0}
+diagnostics: {every_epochs: 1}
 """
 PYRAMID = """\
 model: {family: pvt, patch: 4, dims: [8, 16], depths: [1, 1], heads: [1, 2], mlp_ratio: 2,
@@ -37,6 +38,7 @@ data: {set: twins, size: 16, twins: {grid: 2, train: 100, test: 40}}
 augment: {crop_padding: 0, flip: 0}
 optim: {lr: 2e-3}
 train: {epochs: 2, batch: 32, lanes: 8, shard: 4}
+diagnostics: {every_epochs: 1}
 """
 CIFAR = """\
 model: {family: vit, patch: 8, dims: [16], depths: [1], heads: [2], mlp_ratio: 2, attention: {kind: mirror, dwconv: 3}}
@@ -101,6 +103,10 @@ class Case(unittest.TestCase):
 
     def log(self, run):
         return read_lines(self.path(run, 'log.jsonl'))
+
+    def ends(self, run):
+        """The lines of the ends of epochs."""
+        return [line for line in self.log(run) if line['event'] == 'epoch']
 
     def checkpoints(self, run):
         return sorted(n for n in os.listdir(self.path(run, 'checkpoints')) if n.startswith('step-'))

@@ -37,7 +37,7 @@ class Bits(support.Case):
         run = f'run-{self.runs}'
         steps = [line for line in self.log(run) if line['event'] == 'step']
         self.assertTrue(all(0 < line['retention_loss'] < 1 for line in steps))
-        end = self.log(run)[-1]
+        end = [line for line in self.log(run) if line['event'] == 'epoch'][-1]
         self.assertNotIn('retention_loss', end)
         path = os.path.join(run, 'checkpoints', self.checkpoints(run)[-1])
         said = json.loads(self.run_program('eval', path, '--weights', 'raw', '--json').out)

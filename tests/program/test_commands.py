@@ -17,7 +17,7 @@ class Commands(support.Case):
             self.assertEqual(result.err, '')
         commands = re.findall(r'^  (\w+) ', result.out, re.M)
         self.assertEqual(set(commands), {'train', 'ablate', 'eval', 'predict', 'inspect', 'export', 'import', 'diff', 'bench', 'data',
-                                         'config', 'version'})
+                                         'report', 'config', 'version'})
         for command in commands:
             for words in ([command, '--help'], [command, '--hel']):
                 result = self.run_program(*words)
@@ -132,7 +132,7 @@ class Commands(support.Case):
     def test_eval(self):
         self.write('tiny.yaml', TINY)
         said = summary(self.train('tiny.yaml', out='run').out)
-        end = self.log('run')[-1]
+        end = self.ends('run')[-1]
         text = self.run_program('eval', said['checkpoint']).out
         self.assertEqual(text, f'accuracy {100 * end["test_correct"] / 40:.2f} % ({end["test_correct"]} of 40)\n'
                                f'loss {end["test_loss"]:.4f}\n')

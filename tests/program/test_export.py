@@ -69,7 +69,7 @@ class Export(support.Case):
                 self.refused('export', f'{choice}.safetensors', '--to', 'safetensors', '--weights', other,
                              words=[f'{choice}.safetensors', other])
         self.assertNotEqual(self.logits('raw.safetensors'), self.logits('average.safetensors'))
-        end = self.log('run')[-1]
+        end = self.ends('run')[-1]
         for choice, key in (('raw', 'test_correct'), ('average', 'ema_test_correct')):
             out = self.run_program('eval', checkpoint, '--weights', choice, '--json').out
             self.assertEqual(json.loads(out)['correct'], end[key])

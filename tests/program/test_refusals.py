@@ -285,7 +285,7 @@ class Refusals(support.Case):
                 shutil.rmtree(self.path('fail'))
                 for policy, images in (('skip', 8), ('substitute', 9)):
                     self.train('folder.yaml', out=policy, set=[f'data.on_error={policy}'])
-                    end = self.log(policy)[-1]
+                    end = self.ends(policy)[-1]
                     self.assertEqual((end['train_images'], end['test_images']), (images, 4))
                     shutil.rmtree(self.path(policy))
                 result = self.run_program('data', 'verify', 'imagefolder', '--path', 'images', code=1)
@@ -299,7 +299,7 @@ class Refusals(support.Case):
         result = self.train('folder.yaml', out='fail', code=2)
         self.assertRegex(support.last_message(result.err), r'after step 2: images/val/cat/bad.jpg: ')
         result = self.train('folder.yaml', out='skip', set=['data.on_error=skip'])
-        self.assertEqual(self.log('skip')[-1]['test_images'], 4)
+        self.assertEqual(self.ends('skip')[-1]['test_images'], 4)
         self.assertIn('1 unreadable images so far', result.err)
         out = self.run_program('eval', 'skip/checkpoints/best.safetensors', '--json', '--logits', 'logits').out
         self.assertEqual((json.loads(out)['images'], json.loads(out)['unreadable']), (4, 1))

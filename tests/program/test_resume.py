@@ -135,7 +135,7 @@ class Resume(support.Case):
             run = f'run-{attempt}'
             process = self.start(*self.words(run, settings))
             epoch = attempt % 3
-            wait_for(lambda: self.lines(run) >= 5 + 6 * epoch, process)
+            wait_for(lambda: self.lines(run) >= 5 + 7 * epoch, process)
             process.send_signal(signal.SIGINT)
             result = self.finish(process)
             if result.code == 0:
@@ -146,12 +146,12 @@ class Resume(support.Case):
             if counters['step_in_epoch'] != 5:
                 continue
             in_evaluation += 1
-            self.assertEqual(self.lines(run), 5 + 6 * epoch)
+            self.assertEqual(self.lines(run), 5 + 7 * epoch)
             # killed after the epoch's line, before any other checkpoint: the same checkpoint is resumed again
             for _ in range(2):
                 process = self.start(*self.words(run, settings, resume=True))
                 if epoch < 2:
-                    wait_for(lambda: self.lines(run) >= 6 + 6 * epoch, process)
+                    wait_for(lambda: self.lines(run) >= 6 + 7 * epoch, process)
                 process.kill()
                 process.communicate()
                 if process.returncode == 0:  # this machine was faster than the kill
@@ -255,7 +255,7 @@ class Resume(support.Case):
         before = self.snapshot()
         result = self.train('tiny.yaml', '--resume=a/checkpoints/step-00000006.safetensors', out='b')
         self.assertEqual(summary(result.out)['weights'], expected[0])
-        self.assertEqual(self.read('b', 'log.jsonl'), b''.join(expected[1].splitlines(True)[7:]))
+        self.assertEqual(self.read('b', 'log.jsonl'), b''.join(expected[1].splitlines(True)[8:]))
         self.assertEqual(self.read('b', 'config.yaml'), self.read('straight', 'config.yaml'))
         after = self.snapshot()
         self.assertTrue(all(after[name] == content for name, content in before.items()))
@@ -371,7 +371,7 @@ class Resume(support.Case):
         expected = self.straight([])
         self.stopped()
         lines = expected[1].splitlines(True)
-        self.write('run/log.jsonl', b''.join(lines[:7]) + lines[7][:40])
+        self.write('run/log.jsonl', b''.join(lines[:8]) + lines[8][:40])
         self.check_same('run', self.run_program(*self.words('run', [], resume=True)), expected)
 
 
