@@ -17,19 +17,12 @@ static mla_var efficient_core(const mla_attention *layer, mla_tape *tape, mla_va
     return mla_state_attention(tape, fq, fk, mla_attention_third(layer, tape, qkv, 2), layer->heads, 1, false);
 }
 
-/* ---- inline (Han et al., arXiv 2412.06590): the map of q and k is the identity, as in the authors' models */
-
-static void injective_features(const mla_attention *layer, mla_tape *tape, mla_var qkv, mla_var *fq, mla_var *fk) {
-    *fq = mla_attention_third(layer, tape, qkv, 0);
-    *fk = mla_attention_third(layer, tape, qkv, 1);
-}
+/* ---- inline (Han et al., arXiv 2412.06590): q and k as they are, which is the authors' choice of map */
 
 static mla_var injective_core(const mla_attention *layer, mla_tape *tape, mla_var qkv) {
     const double tokens = (double)(layer->side * layer->side), d = (double)(layer->channels / layer->heads);
-    mla_var fq, fk;
-    injective_features(layer, tape, qkv, &fq, &fk);
-    return mla_state_attention(tape, fq, fk, mla_attention_third(layer, tape, qkv, 2), layer->heads, 1 / (tokens * sqrt(d)),
-                               true);
+    return mla_state_attention(tape, mla_attention_third(layer, tape, qkv, 0), mla_attention_third(layer, tape, qkv, 1),
+                               mla_attention_third(layer, tape, qkv, 2), layer->heads, 1 / (tokens * sqrt(d)), true);
 }
 
 /* ---- agent (Han et al., arXiv 2312.08874), without its position biases: agents are means of q over the cells of a grid;
@@ -43,5 +36,5 @@ static mla_var agent_core(const mla_attention *layer, mla_tape *tape, mla_var qk
 }
 
 const mla_attention_row mla_attention_efficient = {.linear = true, .core = efficient_core, .features = efficient_features};
-const mla_attention_row mla_attention_inline = {.linear = true, .core = injective_core, .features = injective_features};
+const mla_attention_row mla_attention_inline = {.linear = true, .core = injective_core};
 const mla_attention_row mla_attention_agent = {.linear = true, .core = agent_core};

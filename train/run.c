@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "core/gemm.h"
+#include "train/augment.h"
 #include "train/config_compare.h"
 #include "train/file.h"
-#include "train/augment.h"
 #include "train/machine.h"
 #include "train/mix.h"
 #include "train/resized_crop.h"
@@ -104,6 +104,16 @@ static mla_status make_optimizer(mla_run *run, mla_error *error) {
     return mla_optimizer_new(&run->optimizer, &spec, mla_run_params(run), error);
 }
 
+static void print_augmentation(const mla_run *run) {
+    char augmentation[MLA_AUGMENT_TEXT_BYTES];
+    mla_augment_describe(&run->config.augment, augmentation);
+    fprintf(stderr, "augmentation: %s%s\n", augmentation,
+            mla_mix_on(&run->config.augment, 0) ? " (of mixed images the label with the larger share counts as right)" : "");
+    if (mla_resized_crop_on(&run->config.augment) && run->config.model.image <= 64 && run->config.augment.scale[0] < 0.5)
+        fputs("note: augment.scale leaves little of images this small; they are usually trained with augment.crop_padding\n",
+              stderr);
+}
+
 static mla_status make_engine(mla_run *run, mla_error *error) {
     const mla_engine_options options = {
         .threads = run->threads, .lanes = run->config.train.lanes, .shard = mla_run_shard(&run->config)};
@@ -120,13 +130,6 @@ static void print_model(const mla_run *run) {
             "(biases, norms, position, convolution, mirror)\n",
             mla_family_name(run->config.model.family), mla_attention_kinds_text(&run->config.model, kinds), params->count,
             run->config.optim.weight_decay, t.count[1], t.tensors[1], t.count[0], t.tensors[0]);
-    char augmentation[MLA_AUGMENT_TEXT_BYTES];
-    mla_augment_describe(&run->config.augment, augmentation);
-    fprintf(stderr, "augmentation: %s%s\n", augmentation,
-            mla_mix_on(&run->config.augment, 0) ? " (of mixed images the label with the larger share counts as right)" : "");
-    if (mla_resized_crop_on(&run->config.augment) && run->config.model.image <= 64 && run->config.augment.scale[0] < 0.5)
-        fputs("note: augment.scale leaves little of images this small; they are usually trained with augment.crop_padding\n",
-              stderr);
     fprintf(stderr, "machine: %d thread%s for %d lanes; %s\n", run->threads, run->threads == 1 ? "" : "s",
             run->config.train.lanes, mla_gemm_backend());
 }
@@ -382,6 +385,7 @@ mla_status mla_run_setup(mla_run *run, const mla_train_options *options, mla_err
     if (status == MLA_OK) status = make_engine(run, error);
     if (status == MLA_OK) status = make_optimizer(run, error);
     if (status == MLA_OK) print_model(run);
+    if (status == MLA_OK) print_augmentation(run);
     if (status == MLA_OK && checkpoint) status = load_checkpoint(run, checkpoint, error);
     if (status == MLA_OK && over) status = start_over(run, error);
     free(newest);

@@ -34,7 +34,7 @@ ATTENTIONS = {
     'efficient, dwconv 5': '{kind: efficient, dwconv: 5}',
     'efficient, qkv_bias false': '{kind: efficient, dwconv: 0, qkv_bias: false}',
     'inline, dwconv 3': '{kind: inline, dwconv: 3}',
-    'inline, dwconv 0': '{kind: inline, dwconv: 0}',
+    'inline, gate': '{kind: inline, dwconv: 0, gate: true}',
     'agent': '{kind: agent, dwconv: 3}',
     'agent, 3 x 3': '{kind: agent, dwconv: 0, agent: {side: 3}}',
     'agent, one': '{kind: agent, dwconv: 0, agent: {side: 1}}',

@@ -37,7 +37,7 @@ KINDS = (dict(kind='softmax'), dict(kind='relu', dwconv=3), dict(kind='elu1', dw
          dict(kind='performer', dwconv=3), dict(kind='cosformer', dwconv=3, gate=True),
          dict(kind='performer', dwconv=0, qkv_bias=False, performer=dict(features=3)),
          dict(kind='focused', dwconv=3), dict(kind='focused', dwconv=0, focused=dict(factor=2.5)), dict(kind='pola', dwconv=3),
-         dict(kind='efficient', dwconv=3), dict(kind='inline', dwconv=0), dict(kind='agent', dwconv=3),
+         dict(kind='efficient', dwconv=3), dict(kind='inline', dwconv=0), dict(kind='agent', dwconv=3, gate=True),
          dict(kind='agent', dwconv=0, agent=dict(side=3)), dict(kind='mirror', dwconv=5),
          dict(kind='mirror', dwconv=3, mirror=dict(block=0, reflections=1, variance_angle=False, cross_head=0)),
          dict(kind='mirror', dwconv=3, mirror=dict(reflections=0, cross_head=3)),
