@@ -13,6 +13,7 @@
 
 #include "train/file.h"
 #include "train/interrupt.h"
+#include "train/report.h"
 
 enum { WAIT_TENTHS = 1200 }; /* for training processes of a killed ablate: they finish their step and write a checkpoint */
 
@@ -192,6 +193,13 @@ static mla_status look(mla_ablate_run *run, mla_error *error) {
     return MLA_OK;
 }
 
+/* The page about the sweep.  It is made of what is there already, so a sweep without it is no failure. */
+static void write_report(const mla_ablate_run *run) {
+    mla_error error = {0};
+    if (mla_report_built() && mla_report_sweep(run->folder, &error) != MLA_OK)
+        fprintf(stderr, "ablate: no report: %s\n", error.text);
+}
+
 static mla_status carry_out(mla_ablate_run *run, mla_error *error) {
     mla_status status = look_at_cells(run, true, error); /* before anything is created */
     if (status == MLA_OK) status = mla_ablate_share(run, error);
@@ -201,7 +209,9 @@ static mla_status carry_out(mla_ablate_run *run, mla_error *error) {
     if (status == MLA_OK) tell_strangers(run);
     if (status == MLA_OK) status = mla_ablate_write_tables(run, true, NULL, error);
     if (status == MLA_OK) status = mla_ablate_loop(run, error);
-    return status == MLA_OK ? mla_ablate_write_tables(run, true, stdout, error) : status;
+    if (status == MLA_OK) status = mla_ablate_write_tables(run, true, stdout, error);
+    if (status == MLA_OK) write_report(run);
+    return status;
 }
 
 static void close_run(mla_ablate_run *run) {

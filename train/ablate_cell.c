@@ -147,9 +147,12 @@ typedef struct difference {
     char text[1024];
 } difference;
 
-/* Where the data stands, which files are kept and when is tested: a run's end does not depend on it. */
+/* Where the data stands, which files are written and when is tested and measured: a run's end does not depend on it. */
 static bool may_differ(const char *key) {
-    return strcmp(key, "data.path") == 0 || strncmp(key, "checkpoint.", 11) == 0 || strcmp(key, "eval.every_epochs") == 0;
+    static const char *const starts[] = {"data.path", "checkpoint.", "eval.every_epochs", "diagnostics.", "log."};
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
+        if (strncmp(key, starts[i], strlen(starts[i])) == 0) return true;
+    return false;
 }
 
 static void note(void *context, const char *key, const char *stored, const char *wanted) {
