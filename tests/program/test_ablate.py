@@ -450,7 +450,8 @@ class Ablate(support.Case):
                    'sweep: {model.attention.kind: [relu, mirror], base: relu}\n')
         result = self.ablate('sweep.yaml')
         table = self.check_table(epochs=4)
-        ends = [read_lines(self.path('out', 'cells', name, 'log.jsonl'))[-1] for name in ('relu', 'mirror')]
+        ends = [[line for line in read_lines(self.path('out', 'cells', name, 'log.jsonl')) if line['event'] == 'epoch'][-1]
+                for name in ('relu', 'mirror')]
         self.assertTrue(any(end['ema_test_correct'] != end['test_correct'] for end in ends), ends)
         d = table['rows'][1]['difference']
         self.assertEqual((d['n'], d['p'], d['low'], table['rows'][1]['sd']), (1, None, None, None))
@@ -460,6 +461,9 @@ class Ablate(support.Case):
         rows = re.findall(r'^(.*) \\\\$', tex, re.M)
         self.assertEqual({row.count('&') for row in rows}, {9})
         self.assertEqual(len(rows), 3)
+        # the page about it: only a program that was built without one says how to get it
+        page = self.finish(self.start('report', 'out', '-o', 'page.html'), support.TIMEOUT_S)
+        self.assertEqual(os.path.exists(self.path('out', 'report.html')), page.code == 0, str(page))
 
     def test_figures_of_inspect(self):
         self.write('sweep.yaml', 'base: tiny.yaml\nsweep: {model.attention.kind: [softmax, mirror]}\n')
