@@ -17,24 +17,27 @@ typedef struct pass {
 
 static void run_kind(pass *p, mla_attention_kind kind) {
     mla_error error = {0};
-    const mla_model_spec spec = {.family = MLA_FAMILY_VIT,
-                                 .image = SIDE,
-                                 .channels = 3,
-                                 .classes = 5,
-                                 .patch = 2,
-                                 .stages = 1,
-                                 .dims = {CHANNELS},
-                                 .depths = {1},
-                                 .heads = {HEADS},
-                                 .kinds = {kind},
-                                 .mlp_ratio = 2,
-                                 .norm_eps = 1e-6,
-                                 .attention = {.focused_factor = 3,
-                                               .dwconv = 3,
-                                               .qkv_bias = true,
-                                               .eps = 1e-6,
-                                               .agent = {3},
-                                               .mirror = {2, 3, true, 1.5, 1, 3}}};
+    const mla_model_spec spec = {
+        .family = MLA_FAMILY_VIT,
+        .image = SIDE,
+        .channels = 3,
+        .classes = 5,
+        .patch = 2,
+        .stages = 1,
+        .dims = {CHANNELS},
+        .depths = {1},
+        .heads = {HEADS},
+        .kinds = {kind},
+        .mlp_ratio = 2,
+        .norm_eps = 1e-6,
+        .attention = {
+            .focused_factor = 3,
+            .dwconv = 3,
+            .qkv_bias = true,
+            .eps = 1e-6,
+            .agent = {3},
+            .mirror = {
+                .block = 2, .reflections = 3, .variance_angle = true, .angle_max = 1.5, .angle_gain = 1, .cross_head = 3}}};
     ck_assert_msg(mla_model_new(&p->model, &spec, &error) == MLA_OK, "%s", error.text);
     mla_params *params = mla_model_params(p->model);
     test_randomise(params, 5, 0.3);

@@ -72,7 +72,12 @@ static mla_model_spec spec_of(int variant) {
         .mlp_ratio = 2,
         .norm_eps = 1e-6,
         .kinds = {MLA_ATTENTION_MIRROR, MLA_ATTENTION_MIRROR},
-        .attention = {.dwconv = 3, .qkv_bias = !(variant & 2), .eps = 1e-3, .mirror = {4, 2, true, 1.5, 1, 2}}};
+        .attention = {
+            .dwconv = 3,
+            .qkv_bias = !(variant & 2),
+            .eps = 1e-3,
+            .mirror = {
+                .block = 4, .reflections = 2, .variance_angle = true, .angle_max = 1.5, .angle_gain = 1, .cross_head = 2}}};
 }
 
 /* Logits and gradient of two images with the parameters as they are (prepared: NULL) or in prepared forms. */

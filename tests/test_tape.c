@@ -14,25 +14,28 @@ enum { BATCH = 4, KINDS = MLA_ATTENTION_KINDS, MODELS = 2 * KINDS };
 
 static mla_model_spec spec_of(int index) {
     const bool pyramid = index >= KINDS;
-    return (mla_model_spec){.family = pyramid ? MLA_FAMILY_PVT : MLA_FAMILY_VIT,
-                            .image = 8,
-                            .channels = 3,
-                            .classes = 5,
-                            .patch = 2,
-                            .stages = pyramid ? 2 : 1,
-                            .dims = {8, 16},
-                            .depths = {2, 1},
-                            .heads = {2, 2},
-                            .mlp_ratio = 2,
-                            .drop_path = 0.4,
-                            .norm_eps = 1e-6,
-                            .kinds = {(mla_attention_kind)(index % KINDS), (mla_attention_kind)(index % KINDS)},
-                            .attention = {.focused_factor = 3,
-                                          .dwconv = 3,
-                                          .qkv_bias = true,
-                                          .eps = 1e-6,
-                                          .agent = {2},
-                                          .mirror = {2, 2, true, 1.5, 1, 2}}};
+    return (mla_model_spec){
+        .family = pyramid ? MLA_FAMILY_PVT : MLA_FAMILY_VIT,
+        .image = 8,
+        .channels = 3,
+        .classes = 5,
+        .patch = 2,
+        .stages = pyramid ? 2 : 1,
+        .dims = {8, 16},
+        .depths = {2, 1},
+        .heads = {2, 2},
+        .mlp_ratio = 2,
+        .drop_path = 0.4,
+        .norm_eps = 1e-6,
+        .kinds = {(mla_attention_kind)(index % KINDS), (mla_attention_kind)(index % KINDS)},
+        .attention = {
+            .focused_factor = 3,
+            .dwconv = 3,
+            .qkv_bias = true,
+            .eps = 1e-6,
+            .agent = {2},
+            .mirror = {
+                .block = 2, .reflections = 2, .variance_angle = true, .angle_max = 1.5, .angle_gain = 1, .cross_head = 2}}};
 }
 
 typedef struct pass {

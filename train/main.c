@@ -24,7 +24,7 @@ static const command commands[] = {
     {"diff", mla_cmd_diff, "what differs between two configs, checkpoints or exports"},
     {"bench", mla_cmd_bench, "time training steps: speed, share of the machine's peak, memory, operations"},
     {"report", mla_cmd_report, "one HTML page about runs, or about a sweep"},
-    {"data", mla_cmd_data, "list, verify or prepare data sets, and take samples of them"},
+    {"data", mla_cmd_data, "list, verify or prepare data sets, and look at what models see of them"},
     {"config", mla_cmd_config, "explain the keys of a config"},
     {"version", mla_cmd_version, "version, processor path and libraries"},
 };
