@@ -201,6 +201,8 @@ static const gradient_case cases[] = {
     {"softmax_attention", "thirds of one tensor", softmax_thirds, IN({3, {2, 4, 18}}), .a = 3, .b = 6},
     {"softmax_attention", "one token", softmax, IN({3, {2, 1, 4}}, {3, {2, 1, 4}}, {3, {2, 1, 4}}), .a = 2},
     {"softmax_attention", "two tiles of queries", softmax_thirds, IN({3, {1, 67, 6}}), .a = 1, .b = 2},
+    {"softmax_attention", "two blocks of keys", softmax_of_fewer, IN({3, {1, 7, 6}}, {3, {1, 139, 6}}, {3, {1, 139, 6}}),
+     .a = 2},
     {"softmax_attention", "q, k and v are one", softmax_itself, IN({3, {1, 5, 3}}), .a = 1},
     {"feature_map", "ReLU", feature_map, IN({3, {2, 3, 5}}), RELU},
     {"feature_map", "elu + 1, view of columns", feature_map_view, IN({3, {2, 3, 9}}), ELU1},

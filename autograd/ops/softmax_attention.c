@@ -16,7 +16,10 @@
 #include "core/vmath.h"
 
 enum { Q, K, V };
-enum { TILE = 48 }; /* queries whose scores are held at once */
+enum {
+    TILE = 48,  /* queries whose scores are held at once */
+    BLOCK = 128 /* keys that backward goes through at a time: what it makes of a tile and a block stays in the L1 cache */
+};
 
 typedef struct attributes {
     size_t heads;
@@ -34,8 +37,8 @@ static void plan(const mla_op_args *args, mla_op_plan *plan) {
     memcpy(plan->shape, q->shape, sizeof plan->shape);
     const size_t keys = k->shape[1], d = q->shape[2] / heads;
     plan->saved = q->shape[0] * heads * q->shape[1];
-    /* Scores and their gradients, and the panels of k^T, v^T, and v or k. */
-    plan->scratch = 2 * TILE * keys + 2 * mla_panel_reals(d, keys) + mla_panel_reals(keys, d);
+    /* Scores of a tile, gradients of a block of them, and the panels of k^T, v^T, and v or k. */
+    plan->scratch = TILE * (keys + BLOCK) + 2 * mla_panel_reals(d, keys) + mla_panel_reals(keys, d);
     plan->flops = 4.0 * (double)mla_tensor_count(q) * (double)keys;
 }
 
@@ -46,7 +49,7 @@ typedef struct head {
     size_t q_stride, k_stride, v_stride, y_stride;
     real *y, *dq, *dk, *dv, *lse;
     size_t dq_stride, dk_stride, dv_stride;
-    real *p, *ds;                       /* (TILE, M) scratch */
+    real *p, *ds;                       /* (TILE, M) and (TILE, BLOCK) scratch */
     real *k_turned, *v_turned, *packed; /* panels of k^T, v^T, and of v (forward) or k (backward); scratch */
 } head;
 
@@ -58,7 +61,7 @@ static head head_of(const mla_op_args *args, size_t image, size_t index) {
     const size_t heads = ((const attributes *)args->attr)->heads;
     const size_t queries = args->in[Q].shape[1], keys = args->in[K].shape[1];
     const size_t d = args->in[Q].shape[2] / heads, first = index * d;
-    real *packed = args->scratch + 2 * TILE * keys;
+    real *packed = args->scratch + TILE * (keys + BLOCK);
     return (head){.queries = queries,
                   .keys = keys,
                   .d = d,
@@ -87,17 +90,18 @@ static head head_of(const mla_op_args *args, size_t image, size_t index) {
 
 static real scale_of(const head *h) { return (real)(1 / sqrt((double)h->d)); }
 
-/* out (rows, M) = x y^T with y packed. */
-static void times_packed(const head *h, real *out, const real *x, size_t stride, const real *packed, size_t rows) {
-    mla_panel_product(rows, h->keys, h->d, mla_rows(x, stride), mla_panels_packed(packed, h->d), (mla_panel_start){0}, out,
-                      h->keys);
+/* out (rows, keys) = x y^T with y packed. */
+static void times_packed(const head *h, real *out, const real *x, size_t stride, const real *packed, size_t rows,
+                         size_t keys) {
+    mla_panel_product(rows, keys, h->d, mla_rows(x, stride), mla_panels_packed(packed, h->d), (mla_panel_start){0}, out,
+                      keys);
 }
 
 static void forward_tile(const head *h, size_t first, size_t rows) {
     const real scale = scale_of(h);
     real *y = h->y + first * h->y_stride;
     real factor[TILE];
-    times_packed(h, h->p, h->q + first * h->q_stride, h->q_stride, h->k_turned, rows);
+    times_packed(h, h->p, h->q + first * h->q_stride, h->q_stride, h->k_turned, rows, h->keys);
     for (size_t i = 0; i < rows; i++) {
         real *row = h->p + i * h->keys;
         const real largest = mla_vec_max(h->keys, row);
@@ -111,33 +115,45 @@ static void forward_tile(const head *h, size_t first, size_t rows) {
         for (size_t c = 0; c < h->d; c++) y[i * h->y_stride + c] *= factor[i];
 }
 
-/* sum (M, d) += a^T b, a (rows, M), b (rows, d); sum NULL: not wanted. */
-static void add_outer(const head *h, real *sum, size_t sum_stride, const real *a, const real *b, size_t stride,
-                      size_t rows) {
+/* sum (keys, d) += a^T b, a (rows, keys), b (rows, d); sum NULL: not wanted. */
+static void add_outer(const head *h, real *sum, size_t sum_stride, const real *a, const real *b, size_t stride, size_t rows,
+                      size_t keys) {
     if (sum)
-        mla_panel_product(h->keys, h->d, rows, mla_columns_of(a, h->keys), mla_panels_direct(b, stride),
+        mla_panel_product(keys, h->d, rows, mla_columns_of(a, keys), mla_panels_direct(b, stride),
                           (mla_panel_start){.add = sum, .add_row = sum_stride}, sum, sum_stride);
 }
 
-static void backward_tile(const head *h, size_t first, size_t rows) {
-    const size_t n = h->keys;
-    const real *dy = h->dy + first * h->y_stride, *y = h->y + first * h->y_stride, scale = scale_of(h);
-    times_packed(h, h->p, h->q + first * h->q_stride, h->q_stride, h->k_turned, rows);
-    times_packed(h, h->ds, dy, h->y_stride, h->v_turned, rows);
+static real *row_of(real *rows, size_t stride, size_t first) { return rows ? rows + first * stride : NULL; }
+
+/* Queries first .. + rows against keys from .. + keys; dot: D of the queries. */
+static void backward_block(const head *h, size_t first, size_t rows, size_t from, size_t keys, const real *dot) {
+    const real *q = h->q + first * h->q_stride, *dy = h->dy + first * h->y_stride, scale = scale_of(h);
+    times_packed(h, h->p, q, h->q_stride, h->k_turned + from * h->d, rows, keys);
+    times_packed(h, h->ds, dy, h->y_stride, h->v_turned + from * h->d, rows, keys);
     for (size_t i = 0; i < rows; i++) {
-        real *restrict p = h->p + i * n, *restrict ds = h->ds + i * n;
-        real dot = 0;
-        for (size_t c = 0; c < h->d; c++) dot += dy[i * h->y_stride + c] * y[i * h->y_stride + c];
-        mla_vec_exp(n, p, p, scale, h->lse[first + i]);
-        for (size_t j = 0; j < n; j++) ds[j] = p[j] * (ds[j] - dot) * scale;
+        real *restrict p = h->p + i * keys, *restrict ds = h->ds + i * keys;
+        mla_vec_exp(keys, p, p, scale, h->lse[first + i]);
+        for (size_t j = 0; j < keys; j++) ds[j] = p[j] * (ds[j] - dot[i]) * scale;
     }
-    add_outer(h, h->dv, h->dv_stride, h->p, dy, h->y_stride, rows);
-    add_outer(h, h->dk, h->dk_stride, h->ds, h->q + first * h->q_stride, h->q_stride, rows);
+    add_outer(h, row_of(h->dv, h->dv_stride, from), h->dv_stride, h->p, dy, h->y_stride, rows, keys);
+    add_outer(h, row_of(h->dk, h->dk_stride, from), h->dk_stride, h->ds, q, h->q_stride, rows, keys);
     if (h->dq) {
         real *dq = h->dq + first * h->dq_stride;
-        mla_panel_product(rows, h->d, n, mla_rows(h->ds, n), mla_panels_packed(h->packed, n),
-                          (mla_panel_start){.add = dq, .add_row = h->dq_stride}, dq, h->dq_stride);
+        const mla_panels k = {h->packed + from * MLA_PANEL, h->keys * MLA_PANEL, MLA_PANEL, true};
+        mla_panel_product(rows, h->d, keys, mla_rows(h->ds, keys), k, (mla_panel_start){.add = dq, .add_row = h->dq_stride},
+                          dq, h->dq_stride);
     }
+}
+
+static void backward_tile(const head *h, size_t first, size_t rows) {
+    const real *dy = h->dy + first * h->y_stride, *y = h->y + first * h->y_stride;
+    real dot[TILE];
+    for (size_t i = 0; i < rows; i++) {
+        dot[i] = 0;
+        for (size_t c = 0; c < h->d; c++) dot[i] += dy[i * h->y_stride + c] * y[i * h->y_stride + c];
+    }
+    for (size_t from = 0; from < h->keys; from += BLOCK)
+        backward_block(h, first, rows, from, h->keys - from < BLOCK ? h->keys - from : BLOCK, dot);
 }
 
 static void each_tile(mla_op_args *args, void (*run)(const head *h, size_t first, size_t rows), bool backward) {
