@@ -34,6 +34,7 @@ BUILD(power_given) {
     return mla_feature_power(tape, mla_relu_features(tape, in[0], MLA_NO_VAR, c->a, (mla_feature_kept)c->map), MLA_NO_VAR,
                              c->a, (double)c->b);
 }
+BUILD(power_alone) { return mla_feature_power(tape, in[0], c->b ? MLA_NO_VAR : in[1], c->a, (double)c->b); }
 BUILD(retention) { return mla_retention(tape, in[0], c->a); }
 BUILD(retention_view) { return mla_retention(tape, mla_columns(tape, in[0], 3, 8), c->a); }
 
@@ -77,6 +78,9 @@ BUILD(mirror_bare) {
          .a = 2,          .map = MLA_KEPT_SPLIT,     .away = 0.05},                                                         \
         {"feature_power", "three", power_given, IN({3, {2, 3, 8}}), .a = 2, .b = 3, .map = MLA_KEPT_SPLIT, .away = 2e-3},   \
         {"feature_power", "one", power_given, IN({3, {2, 3, 8}}), .a = 2, .b = 1, .map = MLA_KEPT_RELU, .away = 2e-3},      \
+        {"feature_power", "learned, alone", power_alone,     IN({3, {2, 3, 8}}, {3, {2, 1, 2}}),                            \
+         .a = 2,          .away = 0.05,     .positive = true},                                                              \
+        {"feature_power", "three, alone", power_alone, IN({3, {2, 3, 8}}), .a = 2, .b = 3, .away = 0.05, .positive = true}, \
         {"retention", "two heads", retention, IN({3, {3, 4, 12}}), .a = 2, .away = 2e-3},                                   \
         {"retention", "one head, view of columns", retention_view, IN({3, {2, 3, 13}}), .a = 1, .away = 2e-3},              \
         {"mirror_attention",                                                                                                \

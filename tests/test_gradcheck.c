@@ -26,6 +26,7 @@ typedef struct gradient_case {
     double smoothing;
     int map;       /* activation or feature map */
     bool negative; /* input 0 is negative throughout the first image's first token */
+    bool positive; /* input 0 has no negative number */
 } gradient_case;
 
 #define BUILD(name) static mla_var name(mla_tape *tape, const mla_var *in, __attribute__((unused)) const gradient_case *c)
@@ -278,6 +279,8 @@ static mla_gradcheck check_of(const gradient_case *c, case_run *r) {
     }
     for (size_t i = 0; c->negative && i < mla_tensor_columns(&check.input[0]); i++)
         check.input[0].data[i] = -fabs(check.input[0].data[i]);
+    for (size_t i = 0; c->positive && i < mla_tensor_count(&check.input[0]); i++)
+        check.input[0].data[i] = fabs(check.input[0].data[i]);
     return check;
 }
 
@@ -335,6 +338,30 @@ START_TEST(any_input_may_be_a_constant) {
         }
         test_release();
     }
+}
+END_TEST
+
+/* Does the case record one operation, on its inputs?  What stands between hides a gradient that is written, not added to. */
+static bool records_one(const mla_gradcheck *check) {
+    mla_tape *tape = test_tape();
+    mla_var in[MOST_INPUTS];
+    mla_node_info info;
+    mla_tape_begin(tape, NULL, NULL, NULL);
+    for (int i = 0; i < check->inputs; i++) in[i] = mla_tape_input(tape, check->input[i]);
+    check->build(tape, in, check->context);
+    return !mla_tape_node(tape, 1, &info);
+}
+
+START_TEST(every_operation_has_a_case_alone) {
+    const char *op = mla_op_get((mla_op_id)_i)->name;
+    bool alone = false;
+    for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+        case_run r;
+        if (strcmp(cases[i].op, op) != 0) continue;
+        const mla_gradcheck check = check_of(&cases[i], &r);
+        alone |= records_one(&check);
+    }
+    ck_assert_msg(alone, "operation %s has no gradient check on its own inputs", op);
 }
 END_TEST
 
@@ -580,6 +607,7 @@ END_TEST
 
 static void all(TCase *tcase) {
     tcase_add_loop_test(tcase, every_operation, 0, MLA_OP_COUNT);
+    tcase_add_loop_test(tcase, every_operation_has_a_case_alone, 0, MLA_OP_COUNT);
     tcase_add_test(tcase, any_input_may_be_a_constant);
     tcase_add_test(tcase, every_gradient_is_added);
     tcase_add_test(tcase, every_case_names_an_operation);
