@@ -35,6 +35,11 @@ typedef struct layer_sample {
     size_t angles;
 } layer_sample;
 
+/* Reflection vectors of a layer, and the number that says how far they have moved. */
+enum { BLOCK, CROSS, TWIN, FOLD, SETS };
+static const int moved_number[SETS] = {MLA_LAYER_MOVED_BLOCK, MLA_LAYER_MOVED_CROSS, MLA_LAYER_MOVED_TWIN,
+                                       MLA_LAYER_MOVED_FOLD};
+
 struct mla_diagnostics {
     const mla_config *config;
     mla_model *model;
@@ -42,8 +47,8 @@ struct mla_diagnostics {
     const mla_dataset_info *train;
     int threads, images, layers;
     uint64_t every;
-    const mla_attention **layer;       /* (layers) the model's */
-    real **start_block, **start_cross; /* (layers) reflections as they began; NULL: none */
+    const mla_attention **layer; /* (layers) the model's */
+    real *(*start)[SETS];        /* (layers) reflection vectors as they began; NULL: none */
     worker *workers;
     layer_sample *samples; /* (images, layers) */
     bool *readable;        /* (images) */
@@ -204,26 +209,36 @@ static double angle_spread(const mla_diagnostics *d, int layer, size_t images) {
     return angles ? sqrt(sum) : (double)NAN;
 }
 
+/* The parameter of a set; -1: the layer has none. */
+static int reflections(const mla_attention *layer, int set) {
+    const int index[SETS] = {layer->block_v, layer->cross_v, layer->mirror.twin_v, layer->mirror.fold_v};
+    return index[set];
+}
+
+/* Vectors are (..., r, b), mean over the products of r.  Those of the fold are conditional, so each counts for itself. */
+static mla_status measure_moved(double *mean, const mla_param *p, bool product, const real *values, const real *start,
+                                mla_error *error) {
+    const size_t b = p->shape[p->ndim - 1], r = product ? p->shape[p->ndim - 2] : 1, products = p->count / (r * b);
+    mla_status status = MLA_OK;
+    double sum = 0, moved;
+    for (size_t i = 0; status == MLA_OK && i < products; i++) {
+        status = mla_measure_moved(&moved, values + p->offset + i * r * b, start + i * r * b, r, b, error);
+        if (status == MLA_OK) sum += moved;
+    }
+    *mean = sum / (double)products;
+    return status;
+}
+
 static mla_status measure_reflections(const mla_diagnostics *d, int layer, const real *values, double *number,
                                       mla_error *error) {
     const mla_params *params = mla_model_params(d->model);
-    const mla_attention *attention = d->layer[layer];
     mla_status status = MLA_OK;
-    if (d->start_block[layer]) {
-        const mla_param *p = &params->entry[attention->block_v];
-        const size_t r = p->shape[2], b = p->shape[3], blocks = p->count / (r * b);
-        double sum = 0, moved;
-        for (size_t i = 0; status == MLA_OK && i < blocks; i++) {
-            const size_t at = i * r * b;
-            status = mla_measure_moved(&moved, values + p->offset + at, d->start_block[layer] + at, r, b, error);
-            if (status == MLA_OK) sum += moved;
-        }
-        number[MLA_LAYER_MOVED_BLOCK] = sum / (double)blocks;
-    }
-    if (status == MLA_OK && d->start_cross[layer]) {
-        const mla_param *p = &params->entry[attention->cross_v];
-        status = mla_measure_moved(&number[MLA_LAYER_MOVED_CROSS], values + p->offset, d->start_cross[layer], p->shape[0],
-                                   p->shape[1], error);
+    for (int set = 0; set < SETS; set++) {
+        double *moved = &number[moved_number[set]];
+        *moved = NAN;
+        if (status != MLA_OK || !d->start[layer][set]) continue;
+        const mla_param *p = &params->entry[reflections(d->layer[layer], set)];
+        status = measure_moved(moved, p, set != FOLD, values, d->start[layer][set], error);
     }
     return status;
 }
@@ -236,7 +251,6 @@ static mla_status fill_record(mla_diagnostics *d, int layer, const real *values,
             if (d->readable[i]) number[n] += d->samples[i * d->layers + layer].number[n] / (double)images;
     }
     number[MLA_LAYER_ANGLE_SPREAD] = angle_spread(d, layer, images);
-    number[MLA_LAYER_MOVED_BLOCK] = number[MLA_LAYER_MOVED_CROSS] = NAN;
     const mla_status status = measure_reflections(d, layer, values, number, error);
     for (int n = 0; n < MLA_LAYER_NUMBERS; n++) number[n] = rounded(number[n]);
     return status;
@@ -350,9 +364,8 @@ static bool open_layers(mla_diagnostics *d, bool start_known) {
             d->record[layer] = (mla_layer_record){.kind = mla_attention_kind_name(attention->kind),
                                                   .tokens = attention->side * attention->side,
                                                   .heads = attention->heads};
-            if (start_known && (!keep_start(&d->start_block[layer], params, attention->block_v) ||
-                                !keep_start(&d->start_cross[layer], params, attention->cross_v)))
-                return false;
+            for (int set = 0; start_known && set < SETS; set++)
+                if (!keep_start(&d->start[layer][set], params, reflections(attention, set))) return false;
             for (int i = 0; i < d->images; i++) {
                 layer_sample *sample = &d->samples[i * d->layers + layer];
                 sample->angles = attention->angle_a >= 0 ? 2 * params->entry[attention->angle_a].count : 0;
@@ -368,13 +381,12 @@ static bool allocate(mla_diagnostics *d, bool start_known) {
     for (int s = 0; s < parts.stages; s++) d->layers += parts.stage[s].depth;
     const size_t layers = (size_t)d->layers, images = (size_t)d->images;
     d->layer = calloc(layers, sizeof *d->layer);
-    d->start_block = calloc(layers, sizeof *d->start_block);
-    d->start_cross = calloc(layers, sizeof *d->start_cross);
+    d->start = calloc(layers, sizeof *d->start);
     d->record = calloc(layers, sizeof *d->record);
     d->samples = calloc(images * layers, sizeof *d->samples);
     d->readable = calloc(images, sizeof *d->readable);
     d->workers = calloc((size_t)d->threads, sizeof *d->workers);
-    bool enough = d->layer && d->start_block && d->start_cross && d->record && d->samples && d->readable && d->workers;
+    bool enough = d->layer && d->start && d->record && d->samples && d->readable && d->workers;
     for (int t = 0; enough && t < d->threads; t++) enough = open_worker(&d->workers[t], (size_t)d->config->model.image);
     return enough && open_layers(d, start_known);
 }
@@ -410,14 +422,11 @@ void mla_diagnostics_free(mla_diagnostics *d) {
         free(d->workers[t].pixels);
         free(d->workers[t].input);
     }
-    for (int i = 0; i < d->layers; i++) {
-        if (d->start_block) free(d->start_block[i]);
-        if (d->start_cross) free(d->start_cross[i]);
-    }
+    for (int i = 0; d->start && i < d->layers; i++)
+        for (int set = 0; set < SETS; set++) free(d->start[i][set]);
     for (int i = 0; d->samples && i < d->images * d->layers; i++) free(d->samples[i].angle);
     free(d->layer);
-    free(d->start_block);
-    free(d->start_cross);
+    free(d->start);
     free(d->record);
     free(d->samples);
     free(d->readable);

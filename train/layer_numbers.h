@@ -19,7 +19,9 @@
     X(ANGLE, angle)               /* |t| of the variance-aware angle, radians */                                            \
     X(ANGLE_SPREAD, angle_spread) /* deviation of t over the images, radians */                                             \
     X(MOVED_BLOCK, moved_block)   /* how far the block isometries are from their start, 0 to 1 */                           \
-    X(MOVED_CROSS, moved_cross)   /* the same of the reflections across heads */
+    X(MOVED_CROSS, moved_cross)   /* the same of the reflections across heads */                                            \
+    X(MOVED_TWIN, moved_twin)     /* of those that make the twin */                                                         \
+    X(MOVED_FOLD, moved_fold)     /* of each of the fold */
 
 enum {
 #define MLA_LAYER_NUMBER_ENUM(NAME, name) MLA_LAYER_##NAME,

@@ -14,7 +14,8 @@ train: {{epochs: {epochs}, seed: {seed}}}
 
 def layer(rng, kind, part):
     numbers = dict(energy_q=.5, energy_k=.5 + .3 * part, entropy=.95 - .2 * part, rank=4 + 8 * part, rank_kv=6 + 4 * part,
-                   angle=None, angle_spread=None, moved_block=None, moved_cross=None)
+                   angle=None, angle_spread=None, moved_block=None, moved_cross=None, moved_twin=None,
+                   moved_fold=None)
     if kind == 'mirror':
         numbers.update(angle=.4, angle_spread=.2, moved_block=.3 * part, moved_cross=.4 * part)
     if kind == 'softmax':

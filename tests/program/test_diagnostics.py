@@ -7,7 +7,9 @@ import struct
 import support
 from support import PYRAMID, TINY, read_lines
 
-NUMBERS = ['energy_q', 'energy_k', 'entropy', 'rank', 'rank_kv', 'angle', 'angle_spread', 'moved_block', 'moved_cross']
+NUMBERS = ['energy_q', 'energy_k', 'entropy', 'rank', 'rank_kv', 'angle', 'angle_spread', 'moved_block', 'moved_cross', 'moved_twin', 'moved_fold']
+MOVED = NUMBERS[7:]
+PARAMETERS = ('patch_embed.', 'pos_embed', 'blocks.', 'norm.', 'fc_norm.', 'head.')
 
 
 class Diagnostics(support.Case):
@@ -46,7 +48,34 @@ class Diagnostics(support.Case):
         parts = ['variance_angle=false', 'cross_head=0']
         self.train('tiny.yaml', out='block', set=[f'model.attention.mirror.{part}' for part in parts] + ['train.epochs=1'])
         layer = self.layers('block')[0]['layers'][0]
-        self.assertEqual([number for number in NUMBERS if layer[number] is None], ['angle', 'angle_spread', 'moved_cross'])
+        self.assertEqual([number for number in NUMBERS if layer[number] is None], ['angle', 'angle_spread', *MOVED[1:]])
+
+        options = ['feature=twin', 'fold=2', 'reflections=0', 'variance_angle=false', 'cross_head=0']
+        self.train('tiny.yaml', out='twin', set=[f'model.attention.mirror.{option}' for option in options])
+        first, last = (line['layers'][0] for line in self.layers('twin'))
+        self.assertEqual([number for number in NUMBERS if last[number] is None], ['angle', 'angle_spread', 'moved_block', 'moved_cross'])
+        for number in ('moved_twin', 'moved_fold'):
+            self.assertTrue(0 < first[number] < last[number] < .5, (number, first, last))
+
+    def test_angles_that_are_known(self):
+        """Without a share of the variance the angles are T tanh(c): in every image the same, whatever the planes."""
+        reach = 1.2
+        for planes in ('pairs', 'learned'):
+            self.write('known.yaml', 'base: tiny.yaml\nmodel: {attention: {mirror: {angle_planes: %s, angle_max: %g}}}\n' % (planes, reach))
+            self.train('known.yaml', out=planes, set=['train.epochs=1'])
+            weights = support.Safetensors(self.path(planes, 'checkpoints', 'best.safetensors'))
+            tensors = {name: ('F32', weights.shape[name], data) for name, data in weights.data.items() if name.startswith(PARAMETERS)}
+            size = weights.shape['blocks.0.attn.angle_c'][0]
+            angles = [-1.1 + 2.2 * (i + .5) / size for i in range(size)]
+            for name, values in (('angle_a', [0] * size), ('angle_c', [math.atanh(t / reach) for t in angles])):
+                tensors[f'blocks.0.attn.{name}'] = ('F32', [size], struct.pack(f'<{size}f', *values))
+            support.write_safetensors(self.path('known.safetensors'), tensors)
+            self.run_program('import', 'known.safetensors', 'known.yaml', '-o', f'{planes}.safetensors')
+            still = ['optim.lr=0', 'schedule.min_lr=0', 'train.max_steps=4']
+            self.train('known.yaml', '--finetune', f'{planes}.safetensors', out=f'{planes}-known', set=still)
+            layer = self.layers(f'{planes}-known')[0]['layers'][0]
+            self.assertAlmostEqual(layer['angle'], sum(map(abs, angles)) / size, delta=1e-4)
+            self.assertLess(layer['angle_spread'], 1e-4)
 
     def test_nothing_moves_without_a_rate(self):
         still = ['optim.lr=0', 'schedule.min_lr=0']
@@ -54,7 +83,7 @@ class Diagnostics(support.Case):
         self.train('tiny.yaml', '--finetune', 'start/checkpoints/best.safetensors', out='run', set=[*still, 'train.max_steps=4', 'train.seed=7'])
         self.train('tiny.yaml', '--resume', out='run', set=[*still, 'train.max_steps=0', 'train.seed=7'])
         for line in self.layers('run'):
-            self.assertLess(max(layer[n] for layer in line['layers'] for n in NUMBERS[-2:]), 1e-6, line)
+            self.assertLess(max(layer[n] for layer in line['layers'] for n in MOVED[:2]), 1e-6, line)
         first, second = self.layers('run')
         self.assertEqual(first['layers'], second['layers'])
         # Where the start is gone, what is compared with it is not known; the rest goes on.
@@ -62,7 +91,7 @@ class Diagnostics(support.Case):
         os.rename(self.path('start'), self.path('moved'))
         result = self.train('tiny.yaml', '--resume', out='gone', set=['train.max_steps=0'])
         self.assertIn('how far reflections moved is not known', result.err)
-        self.assertEqual([self.layers('gone')[1]['layers'][0][n] for n in NUMBERS[-2:]], [None, None])
+        self.assertEqual([self.layers('gone')[1]['layers'][0][n] for n in MOVED], 4 * [None])
 
     def test_how_often(self):
         for every, epochs in ((2, [3, 5, 7]), (3, [4, 7]), (7, [7]), (8, [])):

@@ -14,6 +14,8 @@ const NUMBERS = {
   moved_block: ['block isometries moved', 'How far the block isometries are from their start: |P − P₀| over the largest that so many reflections can reach.'],
   moved_cross: ['cross-head isometry moved', 'How far the product of reflections across heads is from its start: |X − X₀| over the largest that so many '
     + 'reflections can reach.'],
+  moved_twin: ['mirror image moved', 'How far the reflections that make the second half of the features are from their start, in the same measure.'],
+  moved_fold: ['folds moved', 'How far the mirrors of the fold are from their start, each for itself, in the same measure.'],
 };
 
 const layersOf = run => run.layers?.layer ?? [];
