@@ -10,6 +10,11 @@
 
 enum { LAYERS_MAX = 4096, COUNT_MAX_BITS = 53 };
 
+const char *const mla_step_number_names[MLA_STEP_NUMBERS] = {
+#define MLA_STEP_NUMBER_NAME(NAME, name) #name,
+    MLA_STEP_NUMBER_LIST(MLA_STEP_NUMBER_NAME)
+#undef MLA_STEP_NUMBER_NAME
+};
 const char *const mla_epoch_number_names[MLA_EPOCH_NUMBERS] = {
 #define MLA_EPOCH_NUMBER_NAME(NAME, name) #name,
     MLA_EPOCH_NUMBER_LIST(MLA_EPOCH_NUMBER_NAME)
@@ -29,6 +34,11 @@ void mla_curves_free(mla_curves *curves) {
     for (size_t i = 0; i < curves->samples; i++) free(curves->sample[i].number);
     free(curves->layer);
     free(curves);
+}
+
+static double get_number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
 /* ---- steps */
@@ -58,13 +68,14 @@ static void double_buckets(mla_curves *c) {
     c->buckets = kept;
 }
 
-static void add_step(mla_curves *c, uint64_t step, const double number[MLA_STEP_NUMBERS]) {
+static void add_step(mla_curves *c, uint64_t step, const json_t *line) {
     mla_curve_bucket one = {.last_step = step};
-    for (int n = 0; n < MLA_STEP_NUMBERS; n++)
-        if (isfinite(number[n])) {
-            one.sum[n] = one.low[n] = one.high[n] = number[n];
-            one.count[n] = 1;
-        }
+    for (int n = 0; n < MLA_STEP_NUMBERS; n++) {
+        const double number = get_number(line, mla_step_number_names[n]);
+        if (!isfinite(number)) continue;
+        one.sum[n] = one.low[n] = one.high[n] = number;
+        one.count[n] = 1;
+    }
     if (c->bucket_steps == 0) c->bucket_steps = 1;
     const bool first = c->buckets == 0;
     if (first || (step - 1) / c->bucket_steps != (c->bucket[c->buckets - 1].last_step - 1) / c->bucket_steps) {
@@ -99,11 +110,6 @@ static void drop_epoch(void *entry) { (void)entry; }
 static void drop_sample(void *entry) { free(((mla_curve_layers *)entry)->number); }
 
 /* ---- lines */
-
-static double get_number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
 
 static bool get_count(uint64_t *count, const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
@@ -181,10 +187,7 @@ static mla_status add_object(mla_curves *c, const json_t *line, mla_error *error
     if (!get_count(&step, line, "step")) return mla_fail(error, MLA_INVALID, "it has no whole number \"step\"");
     if (!get_count(&epoch, line, "epoch")) return mla_fail(error, MLA_INVALID, "it has no whole number \"epoch\"");
     if (!strcmp(event, "step"))
-        add_step(c, step,
-                 (const double[]){[MLA_STEP_LOSS] = get_number(line, "loss"),
-                                  [MLA_STEP_GRAD_NORM] = get_number(line, "grad_norm"),
-                                  [MLA_STEP_LR] = get_number(line, "lr")});
+        add_step(c, step, line);
     else if (!strcmp(event, "epoch"))
         add_epoch(c, step, epoch, line);
     else if (!strcmp(event, "timing"))

@@ -12,7 +12,19 @@
 
 enum { MLA_CURVE_BUCKETS = 200, MLA_CURVE_EPOCHS = 400, MLA_CURVE_LAYERS = 60 };
 
-typedef enum mla_step_number { MLA_STEP_LOSS, MLA_STEP_GRAD_NORM, MLA_STEP_LR, MLA_STEP_NUMBERS } mla_step_number;
+/* X(NAME, name): of a step, under the names of the log */
+#define MLA_STEP_NUMBER_LIST(X)                                                                                             \
+    X(LOSS, loss)                                                                                                           \
+    X(RETENTION, retention_loss)                                                                                            \
+    X(GRAD_NORM, grad_norm)                                                                                                 \
+    X(LR, lr)
+enum {
+#define MLA_STEP_NUMBER_ENUM(NAME, name) MLA_STEP_##NAME,
+    MLA_STEP_NUMBER_LIST(MLA_STEP_NUMBER_ENUM)
+#undef MLA_STEP_NUMBER_ENUM
+        MLA_STEP_NUMBERS
+};
+extern const char *const mla_step_number_names[MLA_STEP_NUMBERS];
 /* Numbers that are not finite are passed over; a bucket without one has count 0. */
 typedef struct mla_curve_bucket {
     uint64_t last_step;

@@ -156,20 +156,26 @@ static double sample_number(const void *context, size_t i) {
     return p->curves->sample[i].number[p->layer * MLA_LAYER_NUMBERS + (size_t)p->number];
 }
 
+static bool has_step_number(const mla_curves *c, int number) {
+    for (size_t i = 0; i < c->buckets; i++)
+        if (c->bucket[i].count[number]) return true;
+    return false;
+}
+
 /* Steps stand as whole numbers, which five digits would not do. */
 static void put_steps(FILE *out, const mla_curves *c) {
-    static const char *const names[] = {[MLA_STEP_LOSS] = "loss", [MLA_STEP_GRAD_NORM] = "grad_norm", [MLA_STEP_LR] = "lr"};
     char key[32];
     fprintf(out, ",\"steps\":{\"bucket\":%" PRIu64 ",\"at\":[", c->bucket_steps);
     for (size_t i = 0; i < c->buckets; i++) fprintf(out, "%s%" PRIu64, i ? "," : "", c->bucket[i].last_step);
     fputc(']', out);
     for (int n = 0; n < MLA_STEP_NUMBERS; n++) {
         const pick p = {.curves = c, .number = n};
-        put_list(out, names[n], c->buckets, bucket_mean, &p);
+        if (!has_step_number(c, n)) continue;
+        put_list(out, mla_step_number_names[n], c->buckets, bucket_mean, &p);
         if (n == MLA_STEP_LR || c->bucket_steps < 2) continue;
-        snprintf(key, sizeof key, "%s_low", names[n]);
+        snprintf(key, sizeof key, "%s_low", mla_step_number_names[n]);
         put_list(out, key, c->buckets, bucket_low, &p);
-        snprintf(key, sizeof key, "%s_high", names[n]);
+        snprintf(key, sizeof key, "%s_high", mla_step_number_names[n]);
         put_list(out, key, c->buckets, bucket_high, &p);
     }
     fputc('}', out);

@@ -223,7 +223,18 @@ class Report(support.Case):
                                                    'Gradient norm before clipping', 'Throughput training images/s'])
             self.assertEqual((found['drawn'], found['maps']), (len(found['charts']), 2))
             self.check_reading(found)
+            self.assertNotIn('Retention loss share of the energy cut off', found['charts'])
         self.look('report.html', 'one', check)
+
+    def test_page_with_the_retention_loss(self):
+        self.write('tiny.yaml', TINY)
+        self.train('tiny.yaml', out='run', set=['model.attention.mirror.retention_loss=0.1'])
+        shown = self.report('run')['runs'][0]['steps']['retention_loss']
+        logged = [line['retention_loss'] for line in self.log('run') if line['event'] == 'step']
+        self.assertEqual(len(shown), len(logged))
+        for a, b in zip(shown, logged):
+            self.assertAlmostEqual(a, b, delta=1e-4 * b)
+        self.look('report.html', 'retention', lambda found: self.assertEqual(found['charts'][2], 'Retention loss share of the energy cut off'))
 
     def test_page_of_a_sweep(self):
         self.make_sweep()

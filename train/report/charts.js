@@ -134,7 +134,7 @@ const BAND_RUNS = 6; // with more, bands of single runs would hide each other
 const ofSteps = (key, band = true) => run => {
   const steps = run.steps, scale = view.x === 'epochs' ? 1 / (run.steps_per_epoch ?? NaN) : 1;
   if (!steps.at.length || Number.isNaN(scale)) return null;
-  return { x: steps.at.map(step => step * scale), y: steps[key], low: band ? steps[`${key}_low`] : undefined,
+  return { x: steps.at.map(step => step * scale), y: steps[key] ?? [], low: band ? steps[`${key}_low`] : undefined,
     high: band ? steps[`${key}_high`] : undefined };
 };
 const ofEpochs = (...keys) => run => {
@@ -145,6 +145,7 @@ const ofEpochs = (...keys) => run => {
 const CURVES = [
   ['Test accuracy', '%', ofEpochs('average_accuracy', 'test_accuracy'), false],
   ['Training loss', '', ofSteps('loss'), true],
+  ['Retention loss', 'share of the energy cut off', ofSteps('retention_loss'), true],
   ['Test loss', '', ofEpochs('average_loss', 'test_loss'), true],
   ['Learning rate', '', ofSteps('lr', false), true],
   ['Gradient norm', 'before clipping', ofSteps('grad_norm'), true],
