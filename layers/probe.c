@@ -170,7 +170,7 @@ void mla_view_close(mla_view *view) {
 
 /* ---- received attention */
 
-mla_status mla_view_received(real *received, const mla_view *view, mla_error *error) {
+mla_status mla_view_received(real *received, const mla_view *view, bool mean, mla_error *error) {
     const size_t tokens = view->tokens, channels = view->channels;
     mla_tape_begin_like(view->tape, view->pass);
     real *seed = mla_tape_alloc(view->tape, tokens * channels * sizeof(real));
@@ -179,7 +179,7 @@ mla_status mla_view_received(real *received, const mla_view *view, mla_error *er
     const mla_var y = mla_attention_core(view->attention, view->tape, qkv);
     mla_status status = mla_tape_status(view->tape, error);
     if (status != MLA_OK) return status;
-    for (size_t i = 0; i < tokens * channels; i++) seed[i] = (real)(1 / (double)tokens);
+    for (size_t i = 0; i < tokens * channels; i++) seed[i] = 1;
     memset(gradient, 0, 3 * tokens * channels * sizeof(real));
     status = mla_tape_backward(view->tape, y, seed, error);
     if (status != MLA_OK) return status;
@@ -189,6 +189,9 @@ mla_status mla_view_received(real *received, const mla_view *view, mla_error *er
         for (size_t c = 0; c < view->d; c++) sum += (double)dv[c];
         received[i % view->heads * tokens + i / view->heads] = (real)(sum / (double)view->d);
     }
+    if (!mean) return MLA_OK;
+    for (size_t i = tokens; i < tokens * view->heads; i++) received[i % tokens] += received[i];
+    for (size_t n = 0; n < tokens; n++) received[n] /= (real)view->heads;
     return MLA_OK;
 }
 

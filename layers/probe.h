@@ -10,7 +10,7 @@
  *     for (int i = 0; i < probe.layers; i++) {
  *         mla_view view;
  *         if (mla_view_open(&view, &probe, i, 0, tape, &error) != MLA_OK) ...      // layer i, image 0
- *         status = mla_view_received(received, &view, &error);
+ *         status = mla_view_received(received, &view, false, &error);
  *         double kept = mla_view_kept(&view, MLA_AFTER_CROSS, MLA_SIDE_K, MLA_ALL_HEADS);
  *         mla_view_close(&view);
  *     }
@@ -73,11 +73,12 @@ MLA_MUST_CHECK mla_status mla_view_open(mla_view *view, const mla_probe *probe, 
                                         mla_error *error);
 void mla_view_close(mla_view *view); /* a zeroed view is allowed */
 
-/* Attention that token m receives, a_m = (1/N) sum_n A[n, m] of the implied attention matrix (layers/measure.h): its share
- * in the mean of the attention's output, (1/N) sum_n y_n = sum_m a_m v_m, and so the gradient of that mean with respect to
- * v_m, which is how it is found for every kind.  received (h, N); a head's row sums to 1, or less by dead queries.  Where
- * the halves of v are mixed differently (pola) it is the mean of both.  Memory is linear in N.  MLA_NO_MEMORY. */
-MLA_MUST_CHECK mla_status mla_view_received(real *received, const mla_view *view, mla_error *error);
+/* Attention that token m receives, a_m = sum_n A[n, m] of the implied attention matrix (layers/measure.h): its share in the
+ * mean of the attention's output, (1/N) sum_n y_n = (1/N) sum_m a_m v_m, relative to an equal one; and so the gradient of
+ * the output's sum with respect to v_m, which is how it is found for every kind.  received (h, N); a head's row sums to N,
+ * or less by dead queries.  With `mean` the first row becomes the mean over the heads.  Where the halves of v are mixed
+ * differently (pola) it is the mean of both.  Memory is linear in N.  MLA_NO_MEMORY. */
+MLA_MUST_CHECK mla_status mla_view_received(real *received, const mla_view *view, bool mean, mla_error *error);
 
 /* The numbers of q or k of one head (or of all) at a stage: rows of *width values, 2C reals apart. */
 const real *mla_view_channels(size_t *width, const mla_view *view, mla_mirror_stage stage, mla_side side, int head);

@@ -117,7 +117,7 @@ static void check_attention(pass *p, int layer) {
     real *qkv = core_input(&view), *a = test_reals(view.heads * parts * n * n), *received = test_reals(view.heads * n);
     mla_error error = {0};
     ck_assert(mla_measure_attention(a, view.attention, test_tape(), params, params->value, qkv, n, n, &error) == MLA_OK);
-    ck_assert(mla_view_received(received, &view, &error) == MLA_OK);
+    ck_assert(mla_view_received(received, &view, false, &error) == MLA_OK);
     const mla_var in = mla_tape_input(p->tape, mla_tensor_make(qkv, 3, (size_t[]){1, n, 3 * view.channels}));
     const real *y = mla_value(p->tape, mla_attention_core(view.attention, p->tape, in)).data;
     real *row = test_reals(view.d), *mean = test_reals(n);
@@ -129,18 +129,22 @@ static void check_attention(pass *p, int layer) {
             for (size_t m = 0; m < n; m++)
                 for (size_t c = 0; c < view.d; c++) {
                     const real share = a[((head * parts + c / width) * n + i) * n + m];
-                    mean[m] += share / (real)(n * view.d);
+                    mean[m] += share / (real)view.d;
                     row[c] += share * view.v[m * view.channels + head * view.d + c];
                 }
             test_scaled_close("y = A v", row, y + i * view.channels + head * view.d, view.d, 50 * CLOSE);
         }
         test_scaled_close("received", received + head * n, mean, n, 5 * CLOSE);
-        for (size_t m = 0; m < n; m++) sum += (double)received[head * n + m];
+        for (size_t m = 0; m < n; m++) sum += (double)received[head * n + m] / (double)n;
         /* a query may be dead, or all but dead */
         const mla_attention_kind kind = view.attention->kind;
         ck_assert_double_gt(sum, kind == MLA_ATTENTION_SOFTMAX || kind == MLA_ATTENTION_ELU1 ? 0.9999 : 0.1);
         ck_assert_double_lt(sum, 1.0001);
     }
+    real *heads = test_reals(n);
+    for (size_t i = 0; i < view.heads * n; i++) heads[i % n] += received[i] / (real)view.heads;
+    ck_assert(mla_view_received(received, &view, true, &error) == MLA_OK);
+    test_scaled_close("mean of the heads", received, heads, n, CLOSE);
     mla_view_close(&view);
 }
 

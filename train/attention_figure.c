@@ -362,12 +362,6 @@ static mla_status draw_layer_map(mla_attention_figure *f, int x, int y, const ml
     return MLA_OK;
 }
 
-static void mean_over_heads(real *share, const mla_view *view) {
-    for (size_t h = 1; h < view->heads; h++)
-        for (size_t n = 0; n < view->tokens; n++) share[n] += share[h * view->tokens + n];
-    for (size_t n = 0; n < view->tokens; n++) share[n] /= (real)view->heads;
-}
-
 /* The layer at `place` of those that are drawn. */
 static mla_status draw_layer(mla_attention_figure *f, int place, int y, const mla_probe *probe, mla_error *error) {
     const mla_model_spec *spec = &f->loaded->checkpoint.config.model;
@@ -376,13 +370,10 @@ static mla_status draw_layer(mla_attention_figure *f, int place, int y, const ml
     mla_status status = mla_view_open(&view, probe, layer, 0, f->tape, error);
     if (status != MLA_OK) return status;
     real *share = malloc(view.heads * view.tokens * sizeof *share);
-    status = share ? mla_view_received(share, &view, error)
+    status = share ? mla_view_received(share, &view, !f->options.each_head, error)
                    : mla_fail(error, MLA_NO_MEMORY, "out of memory for the attention of %zu tokens", view.tokens);
-    for (size_t i = 0; status == MLA_OK && i < view.heads * view.tokens; i++) share[i] *= (real)view.tokens;
-    if (status == MLA_OK && !f->options.each_head) {
-        mean_over_heads(share, &view);
+    if (status == MLA_OK && !f->options.each_head)
         status = draw_layer_map(f, column_x(2 + place), y, &view, layer, MLA_ALL_HEADS, share, error);
-    }
     for (size_t h = 0; status == MLA_OK && f->options.each_head && h < view.heads; h++)
         status = draw_layer_map(f, column_x(2 + (int)h), y + place * row_height(spec), &view, layer, (int)h,
                                 share + h * view.tokens, error);

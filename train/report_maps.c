@@ -102,17 +102,15 @@ static void put_signed_map(FILE *out, const double *value, size_t tokens) {
 
 /* ---- one image */
 
-/* share (N): attention that each token receives in a layer, relative to an equal share, mean over the heads. */
-static mla_status received_attention(double *share, const subject *s, const mla_probe *probe, int layer, mla_error *error) {
+/* share (N): of each token in a layer, mean over the heads. */
+static mla_status mean_share(double *share, const subject *s, const mla_probe *probe, int layer, mla_error *error) {
     mla_view view;
     mla_status status = mla_view_open(&view, probe, layer, 0, s->tape, error);
     if (status != MLA_OK) return status;
     real *received = malloc(view.heads * view.tokens * sizeof *received);
-    status = received ? mla_view_received(received, &view, error)
+    status = received ? mla_view_received(received, &view, true, error)
                       : mla_fail(error, MLA_NO_MEMORY, "out of memory for the attention of %zu tokens", view.tokens);
-    memset(share, 0, view.tokens * sizeof *share);
-    for (size_t i = 0; status == MLA_OK && i < view.heads * view.tokens; i++)
-        share[i % view.tokens] += (double)received[i] * (double)view.tokens / (double)view.heads;
+    for (size_t n = 0; status == MLA_OK && n < view.tokens; n++) share[n] = (double)received[n];
     free(received);
     mla_view_close(&view);
     return status;
@@ -143,7 +141,7 @@ static mla_status put_layer_maps(FILE *out, const subject *s, const mla_probe *p
             fputs("null", out);
             continue;
         }
-        status = received_attention(received, s, probe, i, error);
+        status = mean_share(received, s, probe, i, error);
         if (status == MLA_OK) put_share_map(out, received, tokens);
     }
     fputs("]", out);
