@@ -38,7 +38,8 @@ async function run(session, model, rgb, count, batch) {
     const results = await session.run({ image: new ort.Tensor(type, data, dims) });
     for (const [name, tensor] of Object.entries(results)) {
       if (tensor.dims[0] !== size) throw new Error(`${name} has shape ${tensor.dims} for a batch of ${size}`);
-      (parts[name] ??= { shape: tensor.dims.slice(1), data: [] }).data.push(...tensor.data);
+      const part = parts[name] ??= { shape: tensor.dims.slice(1), data: [] };
+      for (const value of tensor.data) part.data.push(value);
     }
   }
   return parts;
