@@ -10,9 +10,9 @@ source=$(cd "$here/../.." && pwd)
 build=${BUILD_DIR:-$source/build-coverage}
 grown=$source/build-fuzz/corpus
 readers=(safetensors.c safetensors_read.c checkpoint.c checkpoint_metadata.c loaded.c config.c config_yaml.c config_value.c
-  config_check.c config_print.c dataset.c dataset_cifar.c archive.c image.c image_png.c image_jpeg.c image_resize.c
+  config_check.c config_print.c sweep.c sweep_axes.c sweep_cells.c dataset.c dataset_cifar.c archive.c image.c image_png.c image_jpeg.c image_resize.c
   runlog_cut.c report_curves.c text.c)
-targets=(safetensors checkpoint config cifar archive png jpeg runlog curves)
+targets=(safetensors checkpoint config sweep cifar archive png jpeg runlog curves)
 
 flags="-fprofile-instr-generate -fcoverage-mapping -Wno-pass-failed"
 [ -f "$build/build.ninja" ] ||

@@ -38,6 +38,11 @@ const char *fuzz_path(const char *name);
 /* Makes folder/name a symbolic link to a file's path. */
 void fuzz_link(const char *name, int file);
 
+/* A config as the input of a target: TEXT [0 BASE [0 KEY=VALUE]...].  Fills config.yaml and base.yaml of the folder, files 0
+ * and 1, and lists the overrides, which point into what is returned: the text, which the caller frees. */
+enum { FUZZ_OVERRIDES_MOST = 16 };
+char *fuzz_config_fill(const uint8_t *data, size_t bytes, const char *overrides[FUZZ_OVERRIDES_MOST], size_t *count);
+
 /* Stops when an error is not what core/status.h promises (a sentence in UTF-8 on one line, and the status in it), and when
  * memory ran out: none of the inputs is large. */
 void fuzz_check(mla_status status, const mla_error *error);

@@ -148,6 +148,38 @@ def tar(entries, form=tarfile.USTAR_FORMAT, zipped=True):
     return gzip.compress(content, mtime=0) if zipped else content
 
 
+def make_sweeps():
+    base = b'base: base.yaml\n'
+    model = b'model: {family: vit, patch: 8, dims: [32], depths: [1], heads: [2], mlp_ratio: 1}\ndata: {set: twins, size: 32, twins: {grid: 4}}\n'
+    sweeps = {
+        'grid': b'sweep: {model.attention.kind: [softmax, relu, mirror], train.seed: [0, 1, 2], base: relu}',
+        'lists': b"""sweep:
+  title: "Sizes: some"
+  size:
+    small: {}
+    wide: {model.dims: [64], model.heads: [4]}
+  optim.lr: [1e-3, 2e-3]
+  train.seed: [3]
+  exclude:
+    - {size: wide, optim.lr: [2e-3]}
+  base: {size: small}
+""",
+        'stages': b'sweep: {model.attention.kind: [[relu], mirror], model.attention.eps: [1e-6, 0.01]}',
+        'booleans': b'sweep: {model.attention.gate: [true, false], model.attention.dwconv: [0, 3]}',
+        'empty': b'sweep: {optim.lr: []}',
+        'twice': b'sweep: {optim.lr: [1e-3, 0.001]}',
+        'unknown': b'sweep: {optim.l: [1], size: {a: {train.seed: 1}, a: {}}}',
+        'rules': b'sweep: {optim.lr: [1, 2], exclude: [{optim.lr: [1, 2]}, {x: 1}, 3], base: {optim.lr: 3}}',
+        'none': b'sweep:',
+    }
+    for name, text in sweeps.items():
+        put('sweep', name + '.yaml', base + text + b'\0' + model + b'\0train.epochs=3')
+    put('sweep', 'alone.yaml', model + b'sweep:\n  train.seed: [0, 1]\n')
+    for name in ('kinds', 'recall', 'mirror_parts'):
+        text = re.sub(rb'base: \.\..*', b'base: base.yaml', read(SOURCE, 'configs', 'ablations', name + '.yaml'))
+        put('sweep', 'ablation-' + name + '.yaml', text + b'\0' + model)
+
+
 def make_cifar():
     names10 = '\n'.join('name%d' % i for i in range(10)).encode()
     names100 = '\n'.join('n%d' % i for i in range(100)).encode()
@@ -259,6 +291,7 @@ def make_words():
     syntax = [': ', '- ', '[', ']', '{', '}', '(', ')', ', ', '\n  ', '\0', '=', '|\n', '>-\n', '# ', '"', "'", '&a ', '*a', '!!str ',
               '<<: ', '---\n', '...\n', '%YAML 1.1\n', '? ', 'null', '~', 'auto', 'true', 'false', '1e-5', '0.5', '.inf', '-1', '64',
               '2147483648', '18446744073709551615', '010', '0x10', '1_000', 'base: base.yaml\n', 'base', '\\u00e9', '\\x00']
+    write('sweep', sorted(keys) + parts + syntax + ['sweep:\n  ', 'exclude: ', 'title: ', '- {', '[0, 1, 2]'])
     write('config', sorted(keys) + parts + [part + ': ' for part in parts] + syntax)
     json_words = ['{', '}', '[', ']', ':', ',', '"', '{}', '[]', 'null', 'true', 'false', '-1', '0', '1e9', '0.5', '\\u0000',
                   '\\ud83d\\ude00', '9223372036854775807', '9223372036854775808', '18446744073709551615']
@@ -277,5 +310,5 @@ def make_words():
 
 
 if __name__ == '__main__':
-    for make in (make_checkpoints, make_safetensors, make_configs, make_cifar, make_pngs, make_jpegs, make_logs, make_words):
+    for make in (make_checkpoints, make_safetensors, make_configs, make_sweeps, make_cifar, make_pngs, make_jpegs, make_logs, make_words):
         make()

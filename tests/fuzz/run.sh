@@ -15,7 +15,7 @@ build=${BUILD_DIR:-$source/build-fuzz}
 amount=${1:-60s}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(safetensors checkpoint config cifar archive png jpeg runlog curves)
+[ ${#targets[@]} -gt 0 ] || targets=(safetensors checkpoint config sweep cifar archive png jpeg runlog curves)
 case $amount in
   *s) limit=-max_total_time=${amount%s} ;;
   *) limit=-runs=$amount ;;
@@ -38,7 +38,7 @@ for target in "${targets[@]}"; do
   most=16384
   case $target in
     checkpoint) most=32768 ;;
-    png | jpeg | runlog | curves | config) most=4096 ;;
+    png | jpeg | runlog | curves | config | sweep) most=4096 ;;
   esac
   options=("$limit" "-seed=${SEED:-0}" "-max_len=$most" -timeout=600 -rss_limit_mb=2048 -malloc_limit_mb=1024
     -detect_leaks=1 -print_final_stats=1 "-artifact_prefix=$build/findings/$target-")

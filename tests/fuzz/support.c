@@ -64,6 +64,23 @@ void fuzz_link(const char *name, int file) {
     MLA_REQUIRE(symlink(fuzz_file_path(file), fuzz_path(name)) == 0, "%s cannot be made", fuzz_path(name));
 }
 
+char *fuzz_config_fill(const uint8_t *data, size_t bytes, const char *overrides[FUZZ_OVERRIDES_MOST], size_t *count) {
+    if (access(fuzz_path("config.yaml"), F_OK) != 0) {
+        fuzz_link("config.yaml", 0);
+        fuzz_link("base.yaml", 1);
+    }
+    char *text = malloc(bytes + 1);
+    MLA_REQUIRE(text, "out of memory");
+    memcpy(text, data, bytes);
+    text[bytes] = 0;
+    const char *end = text + bytes, *base = text + strlen(text) + 1, *next = base;
+    fuzz_file_fill(0, text, strlen(text));
+    fuzz_file_fill(1, base, base < end ? strlen(base) : 0);
+    if (base < end) next += strlen(base) + 1;
+    for (*count = 0; next < end && *count < FUZZ_OVERRIDES_MOST; next += strlen(next) + 1) overrides[(*count)++] = next;
+    return text;
+}
+
 /* ---- hangs ---- */
 
 static volatile sig_atomic_t checks; /* of results, so far */
