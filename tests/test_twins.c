@@ -84,6 +84,8 @@ START_TEST(matching_glyphs_solves_it) {
     expect_solvable(64, 8, 100);
     expect_solvable(96, 16, 20);
     expect_solvable(128, 16, 20);
+    expect_solvable(192, 32, 5);
+    expect_solvable(256, 32, 5);
 }
 END_TEST
 
@@ -207,9 +209,9 @@ END_TEST
 START_TEST(refuses_geometry) {
     mla_data_config config = data_config(MLA_SET_TWINS, NULL);
     config.twins_grid = 1;
-    refuse_data(&config, MLA_SPLIT_TRAIN, "data.twins.grid is 1", "2 to 16", NULL);
-    config.twins_grid = 17;
-    refuse_data(&config, MLA_SPLIT_TRAIN, "data.twins.grid is 17", NULL);
+    refuse_data(&config, MLA_SPLIT_TRAIN, "data.twins.grid is 1", "2 to 32", NULL);
+    config.twins_grid = 33;
+    refuse_data(&config, MLA_SPLIT_TRAIN, "data.twins.grid is 33", NULL);
     config.twins_grid = 5;
     refuse_data(&config, MLA_SPLIT_TRAIN, "data.size 32 does not divide into 5", NULL);
     config.twins_grid = 8;

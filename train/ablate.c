@@ -38,7 +38,8 @@ static mla_status allocate(mla_ablate_run *run, mla_error *error) {
     run->plan = calloc(rows, sizeof *run->plan);
     run->state = calloc(cells, sizeof *run->state);
     run->cell_folder = calloc(cells, sizeof *run->cell_folder);
-    bool enough = run->plan && run->state && run->cell_folder;
+    run->weights = calloc(cells, sizeof *run->weights);
+    bool enough = run->plan && run->state && run->cell_folder && run->weights;
     for (size_t i = 0; i < cells && enough; i++) {
         if (asprintf(&run->cell_folder[i], "%s/cells/%s", run->folder, run->sweep->cell[i].name) < 0)
             run->cell_folder[i] = NULL;
@@ -186,9 +187,11 @@ static mla_status look(mla_ablate_run *run, mla_error *error) {
     bool busy = false;
     run->lock_fd = lock(run->folder, false, &busy);
     mla_status status = look_at_cells(run, busy, error);
+    if (status == MLA_OK && run->options->table_only)
+        return mla_ablate_write_tables(run, !busy && run->lock_fd >= 0, stdout, error);
+    if (status == MLA_OK) status = mla_ablate_find_weights(run, error);
     if (status == MLA_OK) status = mla_ablate_share(run, error);
     if (status != MLA_OK) return status;
-    if (run->options->table_only) return mla_ablate_write_tables(run, !busy && run->lock_fd >= 0, stdout, error);
     print_cells(run);
     return MLA_OK;
 }
@@ -202,6 +205,7 @@ static void write_report(const mla_ablate_run *run) {
 
 static mla_status carry_out(mla_ablate_run *run, mla_error *error) {
     mla_status status = look_at_cells(run, true, error); /* before anything is created */
+    if (status == MLA_OK) status = mla_ablate_find_weights(run, error);
     if (status == MLA_OK) status = mla_ablate_share(run, error);
     if (status == MLA_OK) status = open_folder(run, error);
     if (status == MLA_OK) status = look_at_cells(run, false, error); /* another ablate may have ended meanwhile */
@@ -216,7 +220,9 @@ static mla_status carry_out(mla_ablate_run *run, mla_error *error) {
 
 static void close_run(mla_ablate_run *run) {
     for (int i = 0; run->cell_folder && i < run->sweep->cell_count; i++) free(run->cell_folder[i]);
+    for (int i = 0; run->weights && i < run->sweep->cell_count; i++) free(run->weights[i]);
     free(run->cell_folder);
+    free(run->weights);
     free(run->plan);
     free(run->state);
     if (run->lock_fd >= 0) close(run->lock_fd);

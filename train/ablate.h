@@ -21,10 +21,11 @@ typedef struct mla_ablate_options {
     const char *path;
     const char *const *overrides;
     size_t override_count;
-    const char *out;   /* NULL: runs/NAME-OF-THE-SWEEP */
-    int jobs, threads; /* threads of all jobs together; 0 = one a core */
-    bool dry_run;      /* check, and print what would be run */
-    bool table_only;   /* print and write the table of what is there */
+    const char *out;      /* NULL: runs/NAME-OF-THE-SWEEP */
+    const char *finetune; /* a checkpoint, or the folder of a sweep with cells of the same names; NULL: cells start anew */
+    int jobs, threads;    /* threads of all jobs together; 0 = one a core */
+    bool dry_run;         /* check, and print what would be run */
+    bool table_only;      /* print and write the table of what is there */
 } mla_ablate_options;
 
 typedef struct mla_ablate_summary {
@@ -51,6 +52,7 @@ typedef struct mla_ablate_run {
     mla_ablate_plan *plan; /* by row */
     mla_cell_state *state; /* by cell */
     char **cell_folder;    /* by cell */
+    char **weights;        /* by cell: the checkpoint that it starts from; NULL: its seed */
     int lock_fd, cells_fd; /* -1: not held */
 } mla_ablate_run;
 
@@ -59,6 +61,9 @@ MLA_MUST_CHECK mla_status mla_ablate_make_plans(mla_ablate_run *run, mla_error *
 /* Lowers `jobs` until the most demanding cells fit into memory together, and shares the threads out; MLA_NO_MEMORY when one
  * alone does not fit into this machine. */
 MLA_MUST_CHECK mla_status mla_ablate_share(mla_ablate_run *run, mla_error *error);
+
+/* Fills in `weights`.  MLA_INVALID when a cell to be run has none to start from, or one that began had others. */
+MLA_MUST_CHECK mla_status mla_ablate_find_weights(mla_ablate_run *run, mla_error *error);
 
 /* Starts the training process of a cell; its output goes to the cell's output.txt. */
 MLA_MUST_CHECK mla_status mla_ablate_start(const mla_ablate_run *run, int cell, pid_t *pid, mla_error *error);

@@ -29,6 +29,8 @@ static bool exists(const char *folder, const char *name) {
 
 bool mla_cell_began(const char *folder) { return exists(folder, "log.jsonl"); }
 
+bool mla_cell_finetuned(const char *folder) { return exists(folder, "finetune.json"); }
+
 /* ---- state */
 
 static void take_state(mla_cell_state *state, const json_t *json) {

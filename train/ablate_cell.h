@@ -50,6 +50,9 @@ int mla_cell_epochs(const char *folder);
 /* Whether a run began here, which `train --resume` goes on with. */
 bool mla_cell_began(const char *folder);
 
+/* Whether it began from trained weights (finetune.h). */
+bool mla_cell_finetuned(const char *folder);
+
 /* MLA_INVALID, with the keys, when a run that is in the folder has another config than the cell. */
 MLA_MUST_CHECK mla_status mla_cell_check_config(const mla_sweep_cell *cell, const char *folder, mla_error *error);
 

@@ -114,10 +114,11 @@ void mla_table_markdown(FILE *out, const mla_table *t) {
     mla_table_test_text(test, t);
     fprintf(
         out,
-        "\nTest accuracy after the last epoch%s: mean ± sample standard deviation over n seeds. Difference: %s. MFLOPs of "
+        "\nTest accuracy after the last epoch%s%s: mean ± sample standard deviation over n seeds. Difference: %s. MFLOPs of "
         "one image forward, a multiply-add as two, the products of attention counted. Images/s of training: median over "
         "epochs and seeds. Peak: largest resident memory of a run.\n",
-        t->average ? " (of the averaged weights where an average is kept)" : "", test);
+        t->average ? " (of the averaged weights where an average is kept)" : "",
+        t->finetuned ? ", of runs begun from trained weights" : "", test);
     markdown_unfinished(out, t);
 }
 
@@ -315,9 +316,9 @@ char *mla_table_json(const mla_table *t) {
     json_t *rows = json_array();
     for (int i = 0; i < sweep_of(t)->row_count; i++) json_array_append_new(rows, row_json(t, i));
     mla_table_test_text(test, t);
-    json_t *json = json_pack("{s:s?, s:s, s:o, s:s?, s:s, s:o}", "title", sweep_of(t)->title, "metric", metric, "axes",
-                             axes_json(sweep_of(t)), "base", t->base >= 0 ? sweep_of(t)->row[t->base].name : NULL, "test",
-                             test, "rows", rows);
+    json_t *json = json_pack("{s:s?, s:s, s:b, s:o, s:s?, s:s, s:o}", "title", sweep_of(t)->title, "metric", metric,
+                             "finetuned", t->finetuned, "axes", axes_json(sweep_of(t)), "base",
+                             t->base >= 0 ? sweep_of(t)->row[t->base].name : NULL, "test", test, "rows", rows);
     char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
     json_decref(json);
     return text;

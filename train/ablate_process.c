@@ -69,9 +69,12 @@ mla_status mla_ablate_start(const mla_ablate_run *run, int cell, pid_t *pid, mla
         status = mla_fail(error, MLA_IO, "%s/output.txt: could not be opened: %s", folder, strerror(errno));
     if (status == MLA_OK) {
         snprintf(threads, sizeof threads, "%d", run->threads);
-        const char *words[] = {"mirrorla", "train",     config,  "--out",
-                               folder,     "--threads", threads, mla_cell_began(folder) ? "--resume" : NULL,
-                               NULL};
+        const char *words[] = {"mirrorla", "train", config, "--out", folder, "--threads", threads, NULL, NULL, NULL};
+        const char **last = words + 7;
+        if (mla_cell_began(folder))
+            *last = "--resume";
+        else if (run->weights[cell])
+            *last++ = "--finetune", *last = run->weights[cell];
         const pid_t parent = getpid();
         fflush(NULL);
         *pid = fork();

@@ -35,6 +35,7 @@ static mla_status read_cell(mla_table *t, mla_table_row *row, int cell, double *
     const bool done = t->run->state[cell].status == MLA_CELL_DONE;
     t->value[cell] = status == MLA_OK && done && result.tested ? result.accuracy : NAN;
     t->average |= done && config->optim.ema > 0;
+    t->finetuned |= done && mla_cell_finetuned(t->run->cell_folder[cell]);
     if (status == MLA_OK && done) {
         const double mib = (double)result.peak_bytes / (1 << 20);
         if (result.peak_bytes && !(row->memory_mib >= mib)) row->memory_mib = mib;

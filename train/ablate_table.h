@@ -21,6 +21,7 @@ typedef struct mla_table {
     double *value;      /* by cell: final test accuracy, %; NaN unless done */
     int comparisons;    /* tests that Holm's correction counts */
     int base;           /* the one base row; -1: none or several */
+    bool finetuned;     /* cells began from trained weights, some at least */
     bool average;       /* accuracies are of averaged weights, in some cell at least */
 } mla_table;
 

@@ -21,6 +21,8 @@ static const char help[] =
     "    base: {model.attention.kind: relu}        what the others are compared with\n"
     "    title: Kinds of attention\n\n"
     "  --out DIR         folder of the sweep (default: runs/NAME of the file)\n"
+    "  --finetune FROM   start cells from trained weights: FROM is a checkpoint, or the folder of a sweep with a finished\n"
+    "                    cell of the same name for each; what must fit is as for `mirrorla train --finetune`\n"
     "  --jobs N          cells that are trained at a time (default 1); fewer if their memory would not suffice\n"
     "  --threads N       threads of all jobs together (default: one a core)\n"
     "  --set KEY=VALUE   override a key of all cells; may be given again\n"
@@ -30,18 +32,23 @@ static const char help[] =
     "Exit status: 0 all cells are done, 1 some are not, 2 wrong usage or input, 130 interrupted.\n";
 
 static int parse(int argc, char **argv, mla_ablate_options *options, mla_cli_list *overrides, bool *done) {
-    enum { SET = 1, OUT, JOBS, THREADS, DRY_RUN, TABLE_ONLY, HELP };
-    static const struct option table[] = {
-        {"set", required_argument, NULL, SET},   {"out", required_argument, NULL, OUT},
-        {"jobs", required_argument, NULL, JOBS}, {"threads", required_argument, NULL, THREADS},
-        {"dry-run", no_argument, NULL, DRY_RUN}, {"table-only", no_argument, NULL, TABLE_ONLY},
-        {"help", no_argument, NULL, HELP},       {0}};
+    enum { SET = 1, OUT, FINETUNE, JOBS, THREADS, DRY_RUN, TABLE_ONLY, HELP };
+    static const struct option table[] = {{"set", required_argument, NULL, SET},
+                                          {"out", required_argument, NULL, OUT},
+                                          {"finetune", required_argument, NULL, FINETUNE},
+                                          {"jobs", required_argument, NULL, JOBS},
+                                          {"threads", required_argument, NULL, THREADS},
+                                          {"dry-run", no_argument, NULL, DRY_RUN},
+                                          {"table-only", no_argument, NULL, TABLE_ONLY},
+                                          {"help", no_argument, NULL, HELP},
+                                          {0}};
     long jobs = 1, threads = 0;
     for (int key; (key = getopt_long(argc, argv, ":", table, NULL)) != -1;) switch (key) {
         case SET:
             if (!mla_cli_list_add(overrides, optarg)) return mla_cli_failed(&(mla_error){.status = MLA_NO_MEMORY});
             break;
         case OUT: options->out = optarg; break;
+        case FINETUNE: options->finetune = optarg; break;
         case JOBS:
             if (!mla_cli_number(&jobs, optarg, 1, 1024, argv[0], "--jobs")) return 2;
             break;

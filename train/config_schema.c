@@ -137,7 +137,7 @@ const mla_config_key mla_config_keys[] = {
     ENUM("data.resize", data.resize, resize_names, "shorter",
          "evaluation: the shorter side to size / crop_pct, or both sides (squash)"),
     DOUBLE("data.crop_pct", data.crop_pct, 0.1, 1, "0.875", "evaluation: centre crop, a share of the resized side"),
-    INT("data.twins.grid", data.twins_grid, 2, 16, "4", "cells per side of a twins image"),
+    INT("data.twins.grid", data.twins_grid, 2, 32, "4", "cells per side of a twins image"),
     INT("data.twins.train", data.twins_train, 1, 100000000, "12800", "images per epoch"),
     INT("data.twins.test", data.twins_test, 1, 100000000, "4000", "images of the fixed test set"),
 

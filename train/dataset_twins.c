@@ -22,7 +22,8 @@
 
 enum {
     COLOURS = 10,
-    MAX_CELLS = 256,
+    MAX_GRID = 32,
+    MAX_CELLS = MAX_GRID * MAX_GRID,
     MAX_DOTS = 6, /* along a side of the glyph */
     MIN_CELL = 6, /* pixels: 4 dots and the frame */
     GREY = 128,
@@ -73,7 +74,7 @@ static uint32_t draw_glyph(mla_rng *rng, const uint32_t *before, int count, cons
         int i = 0;
         while (i < count && __builtin_popcount(glyph ^ before[i]) >= distance) i++;
         if (i == count) return glyph;
-        if (++tries % TRIES == 0 && distance > 2) distance -= 2; /* crowded: 256 cells with few dots */
+        if (++tries % TRIES == 0 && distance > 2) distance -= 2; /* crowded: many cells with few dots */
     }
 }
 
@@ -139,8 +140,8 @@ static mla_status twins_read(const mla_dataset *set, size_t index, uint64_t epoc
 
 static mla_status check_geometry(const mla_data_config *config, mla_error *error) {
     int grid = config->twins_grid;
-    if (grid < 2 || grid * grid > MAX_CELLS)
-        return mla_fail(error, MLA_INVALID, "data.twins.grid is %d, expected 2 to 16 cells a side", grid);
+    if (grid < 2 || grid > MAX_GRID)
+        return mla_fail(error, MLA_INVALID, "data.twins.grid is %d, expected 2 to %d cells a side", grid, MAX_GRID);
     if (config->size % grid)
         return mla_fail(error, MLA_INVALID, "data.size %d does not divide into %d cells a side (data.twins.grid)",
                         config->size, grid);

@@ -174,7 +174,58 @@ class Ablate(support.Case):
                 else:
                     self.assertEqual(float(found), cell['value'])
 
-    # ---- the sweep of the issue
+    # ---- weights to start from
+
+    def test_cells_start_from_the_cells_of_another_sweep(self):
+        axes = 'sweep: {model.attention.kind: [relu, mirror], train.seed: [0, 1]}\n'
+        self.write('short.yaml', 'base: tiny.yaml\n' + axes)
+        self.write('long.yaml', 'base: tiny.yaml\ndata: {size: 32, twins: {grid: 4}}\n' + axes)
+        self.write('more.yaml', 'base: tiny.yaml\nsweep: {model.attention.kind: [relu, mirror, softmax], train.seed: [0, 1]}\n')
+        self.ablate('short.yaml', out='short')
+        before = self.snapshot()
+        self.refused('ablate', 'more.yaml', '--out', 'out', '--finetune', 'short', words=['no finished cell softmax-s0', '2 of 6'])
+        self.refused('ablate', 'long.yaml', '--out', 'out', '--finetune', 'none', words=['no file or folder none'])
+        self.refused('ablate', 'long.yaml', '--out', 'out', '--finetune', '.', words=['no finished cell relu-s0', '4 of 4'])
+        self.refused('ablate', 'long.yaml', '--out', 'short', '--finetune', 'short', words=['grid is 2 there and 4'])
+        self.refused('ablate', 'short.yaml', '--out', 'short', '--finetune', 'short', words=['begun from its seed'])
+        self.assertEqual(self.snapshot(), before)
+
+        self.ablate('long.yaml', '--finetune', 'short')
+        self.check_table()
+        self.assertTrue(self.table()['finetuned'])
+        self.assertIn('begun from trained weights', self.read('out', 'table.md').decode())
+        self.assertFalse(self.table('short')['finetuned'])
+        self.assertNotIn('trained weights', self.read('short', 'table.md').decode())
+        cells = ['mirror-s0', 'mirror-s1', 'relu-s0', 'relu-s1']
+        self.assertEqual(self.done(), cells)
+        for name in cells:
+            source, = self.checkpoints(f'short/cells/{name}')[-1:]
+            record = json.loads(self.read('out', 'cells', name, 'finetune.json'))
+            self.assertEqual(os.path.realpath(record['checkpoint']),
+                             os.path.realpath(self.path('short', 'cells', name, 'checkpoints', os.path.basename(source))))
+
+        logs = self.logs()
+        shutil.rmtree(self.path('out', 'cells', 'relu-s1'))
+        before = self.snapshot()
+        self.refused('ablate', 'long.yaml', '--out', 'out', words=['begun from the weights of', '--finetune'])
+        shutil.copytree(self.path('short'), self.path('copy'))
+        self.refused('ablate', 'long.yaml', '--out', 'out', '--finetune', 'copy', words=['not of', 'copy'])
+        shutil.rmtree(self.path('copy'))
+        self.assertEqual(self.snapshot(), before)
+        self.ablate('long.yaml', '--finetune', 'short')
+        self.assertEqual(self.logs(), logs)
+
+    def test_cells_start_from_a_checkpoint(self):
+        self.train('tiny.yaml', out='run')
+        source = 'run/checkpoints/best.safetensors'
+        self.write('rates.yaml', 'base: tiny.yaml\nsweep: {optim.lr: [1e-3, 2e-3], train.seed: [0, 1]}\n')
+        self.ablate('rates.yaml', '--finetune', source)
+        for name in self.done():
+            record = json.loads(self.read('out', 'cells', name, 'finetune.json'))
+            self.assertEqual(os.path.realpath(record['checkpoint']), os.path.realpath(self.path(source)))
+        self.assertEqual(len(self.done()), 4)
+
+    # ---- failures and kills
 
     def test_failure_and_kill(self):
         """2 x 3 x 3 seeds; a cell that can't make its folder, and ablate killed in the middle."""
