@@ -11,8 +11,17 @@
 _Static_assert(sizeof(real) == sizeof(float), "weights are exported as F32 from the buffer in place");
 
 /* How far the run came, and the best test result if there was one.  It is the run's, not that of these weights in
- * particular: its epoch stands beside it. */
-static void add_results(mla_metadata *metadata, const mla_counters *counters) {
+ * particular: its epoch stands beside it.  An export that is exported again hands on what it says. */
+static void add_results(mla_metadata *metadata, const mla_checkpoint *checkpoint) {
+    static const char *const keys[] = {"step", "epoch", "best_test_accuracy", "best_test_epoch"};
+    const mla_counters *counters = &checkpoint->counters;
+    if (mla_safetensors_metadata(checkpoint->file, "weights")) {
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+            const char *value = mla_safetensors_metadata(checkpoint->file, keys[i]);
+            if (value) mla_metadata_add(metadata, keys[i], strdup(value));
+        }
+        return;
+    }
     mla_metadata_add_count(metadata, "step", counters->step);
     mla_metadata_add_count(metadata, "epoch", counters->epoch);
     if (counters->best_epoch == 0 || counters->best_images == 0) return;
@@ -43,7 +52,7 @@ mla_status mla_metadata_export(mla_metadata *metadata, const char *path, const m
     const mla_status status =
         mla_metadata_describe(metadata, path, &checkpoint->config, &checkpoint->classes, weight_hash, error);
     if (status != MLA_OK) return status;
-    add_results(metadata, &checkpoint->counters);
+    add_results(metadata, checkpoint);
     return mla_metadata_status(metadata, path, error);
 }
 

@@ -66,6 +66,9 @@ class Export(support.Case):
                 held, other = ('average', 'raw') if prefix else ('raw', 'average')
                 again, _ = self.export(f'{choice}.safetensors', 'again.safetensors', '--weights', choice)
                 self.assertEqual(again.metadata['weights'], held)
+                for key in ('step', 'epoch', 'best_test_accuracy', 'best_test_epoch'):
+                    self.assertEqual(again.metadata[key], file.metadata[key])
+                self.assertEqual(int(again.metadata['step']), full.counters()['step'])
                 self.refused('export', f'{choice}.safetensors', '--to', 'safetensors', '--weights', other,
                              words=[f'{choice}.safetensors', other])
         self.assertNotEqual(self.logits('raw.safetensors'), self.logits('average.safetensors'))
