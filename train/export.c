@@ -15,7 +15,7 @@ _Static_assert(sizeof(real) == sizeof(float), "weights are exported as F32 from 
 static void add_results(mla_metadata *metadata, const mla_checkpoint *checkpoint) {
     static const char *const keys[] = {"step", "epoch", "best_test_accuracy", "best_test_epoch"};
     const mla_counters *counters = &checkpoint->counters;
-    if (mla_safetensors_metadata(checkpoint->file, "weights")) {
+    if (checkpoint->file && mla_safetensors_metadata(checkpoint->file, "weights")) {
         for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
             const char *value = mla_safetensors_metadata(checkpoint->file, keys[i]);
             if (value) mla_metadata_add(metadata, keys[i], strdup(value));
