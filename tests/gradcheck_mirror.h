@@ -25,16 +25,16 @@ BUILD(features_view) {
 }
 BUILD(features_twin) { return mla_relu_features(tape, in[0], in[1], c->a, MLA_KEPT_TWIN); }
 BUILD(features_itself) { return mla_relu_features(tape, in[0], in[0], c->a, MLA_KEPT_TWIN); }
-/* Of features, as the power takes no negative numbers; b: the exponent when there is none to learn. */
+/* Of features, as the power takes no negative numbers; b: twice the exponent when there is none to learn. */
 BUILD(power_learned) {
     return mla_feature_power(tape, mla_relu_features(tape, in[0], MLA_NO_VAR, c->a, (mla_feature_kept)c->map), in[1], c->a,
                              0);
 }
 BUILD(power_given) {
     return mla_feature_power(tape, mla_relu_features(tape, in[0], MLA_NO_VAR, c->a, (mla_feature_kept)c->map), MLA_NO_VAR,
-                             c->a, (double)c->b);
+                             c->a, (double)c->b / 2);
 }
-BUILD(power_alone) { return mla_feature_power(tape, in[0], c->b ? MLA_NO_VAR : in[1], c->a, (double)c->b); }
+BUILD(power_alone) { return mla_feature_power(tape, in[0], c->b ? MLA_NO_VAR : in[1], c->a, (double)c->b / 2); }
 BUILD(retention) { return mla_retention(tape, in[0], c->a); }
 BUILD(retention_view) { return mla_retention(tape, mla_columns(tape, in[0], 3, 8), c->a); }
 
@@ -76,11 +76,13 @@ BUILD(mirror_bare) {
          .map = MLA_KEPT_RELU, .away = 0.05},                                                                               \
         {"feature_power", "learned, of both halves", power_learned, IN({3, {2, 3, 12}}, {3, {2, 1, 3}}),                    \
          .a = 2,          .map = MLA_KEPT_SPLIT,     .away = 0.05},                                                         \
-        {"feature_power", "three", power_given, IN({3, {2, 3, 8}}), .a = 2, .b = 3, .map = MLA_KEPT_SPLIT, .away = 2e-3},   \
-        {"feature_power", "one", power_given, IN({3, {2, 3, 8}}), .a = 2, .b = 1, .map = MLA_KEPT_RELU, .away = 2e-3},      \
+        {"feature_power", "three", power_given, IN({3, {2, 3, 8}}), .a = 2, .b = 6, .map = MLA_KEPT_SPLIT, .away = 2e-3},   \
+        {"feature_power", "one", power_given, IN({3, {2, 3, 8}}), .a = 2, .b = 2, .map = MLA_KEPT_RELU, .away = 2e-3},      \
         {"feature_power", "learned, alone", power_alone,     IN({3, {2, 3, 8}}, {3, {2, 1, 2}}),                            \
          .a = 2,          .away = 0.05,     .positive = true},                                                              \
-        {"feature_power", "three, alone", power_alone, IN({3, {2, 3, 8}}), .a = 2, .b = 3, .away = 0.05, .positive = true}, \
+        {"feature_power", "three, alone", power_alone, IN({3, {2, 3, 8}}), .a = 2, .b = 6, .away = 0.05, .positive = true}, \
+        {"feature_power", "two, alone", power_alone, IN({3, {2, 3, 8}}), .a = 2, .b = 4, .away = 0.05, .positive = true},   \
+        {"feature_power", "1.5, alone", power_alone, IN({3, {2, 3, 8}}), .a = 2, .b = 3, .away = 0.05, .positive = true},   \
         {"retention", "two heads", retention, IN({3, {3, 4, 12}}), .a = 2, .away = 2e-3},                                   \
         {"retention", "one head, view of columns", retention_view, IN({3, {2, 3, 13}}), .a = 1, .away = 2e-3},              \
         {"mirror_attention",                                                                                                \

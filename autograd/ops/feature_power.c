@@ -48,19 +48,61 @@ static void exponents(const mla_op_args *args, real *exponent, real *slope) {
     }
 }
 
+/* x^exponent; whole: the exponent where it is 1, 2 or 3, which needs no logarithm, else 0. */
+static inline __attribute__((always_inline)) real raised(real x, real exponent, const int whole) {
+    switch (whole) {
+    case 1: return x;
+    case 2: return x * x;
+    case 3: return x * x * x;
+    default: return pow(x, exponent);
+    }
+}
+
+static int whole_of(real exponent) { return exponent == 1 || exponent == 2 || exponent == 3 ? (int)exponent : 0; }
+
+/* y = f^e of n features. */
+static inline __attribute__((always_inline)) void raise_all(real *restrict y, const real *restrict f, size_t n,
+                                                            real exponent, const int whole) {
+    for (size_t i = 0; i < n; i++) y[i] = raised(f[i], exponent, whole);
+}
+
+static void fixed_power(real *y, const real *f, size_t n, real exponent) {
+    switch (whole_of(exponent)) {
+    case 1: raise_all(y, f, n, exponent, 1); break;
+    case 2: raise_all(y, f, n, exponent, 2); break;
+    case 3: raise_all(y, f, n, exponent, 3); break;
+    default: raise_all(y, f, n, exponent, 0);
+    }
+}
+
+/* df += e f^(e - 1) dy. */
+static inline __attribute__((always_inline)) void return_all(real *restrict df, const real *restrict f,
+                                                             const real *restrict dy, size_t n, real exponent,
+                                                             const int whole) {
+    for (size_t i = 0; i < n; i++) df[i] += dy[i] * exponent * raised(f[i], exponent - 1, whole);
+}
+
 static void forward(mla_op_args *args) {
     const size_t columns = args->in[F].shape[2];
     const real fixed = (real)((const attributes *)args->attr)->exponent, *f = args->in[F].data;
     real *y = args->out.data, *exponent = args->scratch;
-    if (args->in[POWER].data) exponents(args, exponent, exponent + columns);
-    for (size_t n = 0; n < mla_tensor_count(&args->in[F]); n++)
-        y[n] = args->in[POWER].data ? pow(f[n] + FLOOR, exponent[n % columns]) : pow(f[n], fixed);
+    if (!args->in[POWER].data) {
+        fixed_power(y, f, mla_tensor_count(&args->in[F]), fixed);
+        return;
+    }
+    exponents(args, exponent, exponent + columns);
+    for (size_t n = 0; n < mla_tensor_count(&args->in[F]); n++) y[n] = pow(f[n] + FLOOR, exponent[n % columns]);
 }
 
 static void fixed_gradient(const mla_op_args *args) {
-    const real fixed = (real)((const attributes *)args->attr)->exponent, *f = args->in[F].data;
-    for (size_t n = 0; args->din[F].data && n < mla_tensor_count(&args->in[F]); n++)
-        args->din[F].data[n] += args->dout.data[n] * fixed * pow(f[n], fixed - 1);
+    const real fixed = (real)((const attributes *)args->attr)->exponent, *f = args->in[F].data, *dy = args->dout.data;
+    const size_t n = mla_tensor_count(&args->in[F]);
+    if (!args->din[F].data) return;
+    switch (whole_of(fixed - 1)) {
+    case 1: return_all(args->din[F].data, f, dy, n, fixed, 1); break;
+    case 2: return_all(args->din[F].data, f, dy, n, fixed, 2); break;
+    default: return_all(args->din[F].data, f, dy, n, fixed, 0);
+    }
 }
 
 static void backward(mla_op_args *args) {
